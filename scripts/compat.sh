@@ -14,7 +14,7 @@ step "cargo build" cargo build --quiet --profile soak -p flintkv --bin flintkv -
 step "cargo build" cargo build --quiet --profile soak -p flintkv-tests --example cluster
 step tests/clients/run.sh tests/clients/run.sh
 step "clients of a cluster" env CLIENTS_FORMS="cluster shard" CLUSTER="$(dirname "$FLINTKV")/examples/cluster" \
-    tests/clients/run.sh ioredis go-redis jedis redis-rs
+    tests/clients/run.sh
 cargo_tests "commands beside redis-server" --profile soak -p flintkv-engine --test commands -- differential
 cargo_tests "the node beside redis-server" --profile soak -p flintkv-tests --test differential --test redis_tools
 step "Redis's own tests" tests/redis/run.sh --all

@@ -4,9 +4,10 @@
 # excluded: its instructions per second are counted without commands, multiplied by the time of each run, and subtracted.
 # Each figure is the median of several counts; they are repeatable within half a percent, even on a busy machine. One
 # worker, 20 connections, 500-byte values, SET and GET 1:1, all in RAM. Takes some five minutes for each binary. usage:
-# scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [--cluster] [--counts N] [--pipelines "N ..."] [BINARY ...]
+# scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [--replica] [--cluster] [--counts N] [--pipelines "N ..."] [BINARY ...]
 # flintkv binaries to compare; without one, this tree's dist build. With --journal, each binary is also counted with appendonly yes and
-# appendfsync POLICY. With --cluster, the first binary is also counted as two nodes of a cluster, of whose processes the instructions are
+# appendfsync POLICY. With --replica, each server is also counted while a replica of the same program follows it, whose instructions do not
+# count, and the ratio of both is shown: take --ratio 1:0, since reads are not replicated. With --cluster, the first binary is also counted as two nodes of a cluster, of whose processes the instructions are
 # added (instructions-cluster.sh), and through a proxy over one shard and over four in one process without a cluster (PROXIED: the binary
 # of the example of this name; without it, this tree's is built). --counts: a figure is the median of N counts, 3 by default. The output
 # shows the spread of the counts after each figure. If redis-server is installed, it is counted too.
@@ -15,12 +16,14 @@ cd "$(dirname "$0")/.."
 
 ratio=1:1
 policy=
+replica=
 cluster=
 counts=3
 pipelines="1 11 24"
 while [ $# -gt 0 ]; do
     case "$1" in
         --cluster) cluster=yes; shift; continue ;;
+        --replica) replica=yes; shift; continue ;;
         --ratio) ratio="$2" ;;
         --journal) policy="$2" ;;
         --counts) counts="$2" ;;
@@ -41,10 +44,13 @@ load="${binaries[0]}"
 connections=20
 scratch="$(mktemp -d)"
 server=
+# What follows the server, and its port.
+follower=
+follower_port=
 # The processes of a cluster.
 members=()
 finish() {
-    for process in $server "${members[@]}"; do kill "$process" 2>/dev/null || true; done
+    for process in $server $follower "${members[@]}"; do kill "$process" 2>/dev/null || true; done
     for process in "${members[@]}"; do wait "$process" 2>/dev/null || true; done
     rm -rf "$scratch"
 }
@@ -69,8 +75,33 @@ send() {
 # each connection, and the milliseconds. The start is not counted, because it calibrates a clock, which takes a number of
 # instructions that varies by a million.
 count() {
-    local pipeline="$1" requests="$2"
-    shift 2
+    count_server "" "$@"
+}
+count_followed() {
+    count_server followed "$@"
+}
+# follow SERVER ...: starts a replica of the server on `port`, and waits until it has the server's dataset.
+follow() {
+    local primary="$port" answer=
+    next_port
+    mkdir "$scratch/$port"
+    (cd "$scratch/$port" && exec "$@" --port "$port" --replicaof 127.0.0.1 "$primary") >/dev/null 2>&1 &
+    follower=$!
+    follower_port="$port"
+    port="$primary"
+    # The answer is the number of replicas that have everything.
+    for _ in $(seq 600); do
+        printf 'SET begin x\r\nWAIT 1 1000\r\n' >&3
+        read -r -t 60 _ <&3
+        read -r -t 60 answer <&3
+        if [ "${answer%$'\r'}" = ":1" ]; then return; fi
+    done
+    echo "no replica follows $1" >&2
+    exit 1
+}
+count_server() {
+    local followed="$1" pipeline="$2" requests="$3"
+    shift 3
     next_port
     local log="$scratch/$port.log"
     mkdir "$scratch/$port"
@@ -85,6 +116,7 @@ count() {
     exec 3<>"/dev/tcp/127.0.0.1/$port"
     printf 'PING\r\n' >&3
     read -r -t 60 _ <&3
+    if [ -n "$followed" ]; then follow "$@"; fi
     callgrind_control --instr=on "$server" >/dev/null 2>&1
     from=$(date +%s%N)
     send "$pipeline" "$requests" 127.0.0.1 "$port"
@@ -92,6 +124,12 @@ count() {
     wait "$server" || true
     server=
     exec 3>&-
+    if [ -n "$follower" ]; then
+        kill "$follower"
+        wait "$follower" || true
+        follower=
+        rm -r "${scratch:?}/$follower_port"
+    fi
     rm -r "${scratch:?}/$port"
     echo "$(sed -n 's/.*Collected : \([0-9]*\).*/\1/p' "$log") $((($(date +%s%N) - from) / 1000000))"
 }
@@ -133,10 +171,25 @@ line() {
     echo
 }
 
+# followed SERVER ...: the row of a server that a replica follows, and its ratio to the row before.
+followed() {
+    local pipeline cells=()
+    declare -A alone
+    for pipeline in $pipelines; do alone[$pipeline]="${row[$pipeline]}"; done
+    row "  with a replica" count_followed "$@"
+    for pipeline in $pipelines; do
+        cells+=("$(awk -v a="${row[$pipeline]}" -v b="${alone[$pipeline]}" 'BEGIN { printf "%.3f", a / b }')")
+    done
+    line "  ratio" "${cells[@]}"
+}
+
 # shellcheck disable=SC2086
 line "user instructions a command, pipeline" $pipelines
 for binary in "${binaries[@]}"; do
     row "$binary" count "$binary" server --io-threads 1 --console-port 0 --save ""
+    if [ -n "$replica" ]; then
+        followed "$binary" server --io-threads 1 --console-port 0 --save ""
+    fi
     if [ -n "$policy" ]; then
         row "journal, $policy" count "$binary" server --io-threads 1 --console-port 0 --save "" \
             --appendonly yes --appendfsync "$policy" --auto-aof-rewrite-percentage 0
@@ -154,4 +207,5 @@ if [ "$cluster" = yes ]; then
 fi
 if command -v redis-server >/dev/null; then
     row redis-server count redis-server --save "" --appendonly no
+    if [ -n "$replica" ]; then followed redis-server --save "" --appendonly no; fi
 fi

@@ -36,7 +36,10 @@ scripts_lane() {
             # Only the part that installs nothing; `make compat` runs the tools themselves.
             tests/tools/*) step "$script" "$script" insight ;;
             # The programs whose libraries install within seconds; `make compat` runs all.
-            tests/clients/*) step "$script" "$script" ${COMPAT_PROGRAMS:-ioredis node-redis redis-py} ;;
+            tests/clients/*)
+                step "$script" "$script" ${COMPAT_PROGRAMS:-ioredis node-redis redis-py}
+                step "a client of a cluster" env CLIENTS_FORMS=cluster CLUSTER="$target/debug/examples/cluster" "$script" ioredis
+                ;;
             *) step "$script" "$script" ;;
         esac
     done

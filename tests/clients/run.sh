@@ -6,7 +6,6 @@
 #   CLIENTS_FORMS="ram cold redis"       forms to run; `redis` is Debian's redis-server, which proves the programs
 #   CLIENTS_FORMS="cluster shard"        through a node of a cluster of three: a database with four shards; with one shard, where
 #                                        commands may have keys of several slots ($CLUSTER: `cargo build -p flintkv-tests --example cluster`).
-#                                        For ioredis, go-redis, jedis and redis-rs: redis-py sends a script that it waits for in vain again
 #
 # cluster.tsv lists the families that fail in a cluster, each with the error that it gets and the reason. What fails and is not
 # listed, or with another error, fails the run; so does a listed family that passes.
@@ -41,6 +40,10 @@ flash="$(mktemp -d -p /dev/shm 2>/dev/null || mktemp -d)"
 servers="$scratch/pids"
 : >"$servers"
 stop_all() {
+    # Each program's shell ends its own cluster, which has directories to remove.
+    local programs
+    programs="$(jobs -rp)"
+    [ -z "$programs" ] || { kill $programs; wait $programs; } 2>/dev/null
     while read -r pid; do kill "$pid" 2>/dev/null; done <"$servers"
     rm -rf "$scratch" "$flash"
 }
@@ -103,13 +106,13 @@ start() {
     export REDIS_KIND REDIS_FORM="$form"
 }
 
-# Sets $input: at its end the cluster stops. Clients use the node of the first shard, where scripts without keys run, because a script that
-# runs longer than a link may be silent breaks the link to its node.
+# Sets $input: at its end the cluster stops. Clients use the node without the first shard, so scripts without keys run at the other one.
 start_cluster() {
     local form="$1" dir="$2" shards=4 host
     [ "$form" = cluster ] || shards=1
     mkfifo "$dir/in"
-    FLINTKV="$flintkv" "$cluster" "$shards" --memory-limit 600mb --ram-limit 80% --persistence none -- \
+    # In a session of its own, so that a Ctrl-C does not end it before it has cleaned up.
+    FLINTKV="$flintkv" setsid "$cluster" "$shards" --memory-limit 600mb --ram-limit 80% --persistence none -- \
         memory-limit=1gb ram-limit=900mb io-threads=4 <"$dir/in" >"$dir/nodes" 2>"$dir/log" &
     server=$!
     exec {input}>"$dir/in"
@@ -120,7 +123,7 @@ start_cluster() {
         fi
         sleep 0.05
     done
-    read -r host port <"$dir/nodes"
+    read -r host port < <(tail -n 1 "$dir/nodes")
     export REDIS_HOST="$host" REDIS_PORT="$port" REDIS_TLS_PORT=1 REDIS_SOCKET="$dir/none" REDIS_CERTS="$certs"
     export REDIS_KIND=flintkv REDIS_FORM="$form"
 }
@@ -152,11 +155,18 @@ flash_reads() {
 
 # one PROGRAM FORM: prints the program's line, then its failures.
 one() {
-    local program="$1" form="$2" dir="$scratch/$1-$2" started=$SECONDS code=0 server= input=
+    local program="$1" form="$2" dir="$scratch/$1-$2" started=$SECONDS code=0 server= input= runs=
     mkdir "$dir"
+    trap '[ -z "$runs" ] || kill "$runs"; [ -z "$input" ] || { exec {input}>&-; wait "$server"; }; exit 1' TERM
     {
-        start "$form" "$dir" && timeout 400 "$program/run" "$kept/$program"
+        start "$form" "$dir" && {
+            # Without the cluster's input, which must end with this shell.
+            ([ -z "$input" ] || exec {input}>&-; exec timeout 400 "$program/run" "$kept/$program") &
+            runs=$!
+            wait "$runs"
+        }
     } >"$dir/out" 2>&1 </dev/null || code=$?
+    runs=
     local reads=
     if [ "$form" = cold ] && [ "$code" -ne 3 ]; then
         local count

@@ -184,6 +184,155 @@ fn functions_are_those_of_the_whole_database() {
     assert!(first.run("FCALL f 1 k1").starts_with("(error) ERR Function not found"));
 }
 
+/// Right after the reply, at every shard and at the other node's proxy.
+#[test]
+fn a_setting_is_in_force_at_every_shard_when_its_reply_has_come() {
+    let mut cluster = Cluster::start(&[Role::Data, Role::Data], &[]);
+    let port = cluster.create("orders", 4, &with(&["--persistence", "none"]));
+    let (mut first, mut second) = (cluster.members[0].connect(port), cluster.members[1].connect(port));
+    let limits_hashes_to = |client: &mut Client, limit: usize| {
+        for number in 0..20 {
+            let fields: String = (0..limit).map(|field| format!(" f{field} v")).collect();
+            client.run(&format!("DEL h{number}"));
+            client.run(&format!("HSET h{number}{fields}"));
+            assert_eq!(client.run(&format!("OBJECT ENCODING h{number}")), "\"listpack\"", "{limit}");
+            client.run(&format!("HSET h{number} more v"));
+            assert_eq!(client.run(&format!("OBJECT ENCODING h{number}")), "\"hashtable\"", "{limit}");
+        }
+        assert!(client.run("CONFIG GET hash-max-listpack-entries").ends_with(&format!("\"{limit}\"")));
+    };
+    for (limit, at) in (1..=8).zip([0, 1].into_iter().cycle()) {
+        let (here, there) = if at == 0 { (&mut first, &mut second) } else { (&mut second, &mut first) };
+        assert_eq!(here.run(&format!("CONFIG SET hash-max-listpack-entries {limit}")), "OK");
+        limits_hashes_to(there, limit);
+    }
+    assert_eq!(first.run("CONFIG REWRITE"), "OK", "CONFIG SET has kept it already");
+    first.run("MULTI");
+    first.run("CONFIG REWRITE");
+    assert!(first.run("EXEC").contains("kept in etcd, where CONFIG SET puts them"));
+    assert!(first.run("CONFIG SET hash-max-listpack-entries x").contains("argument couldn't be parsed"));
+
+    // Without etcd it holds here, which is said; and everywhere as soon as etcd is back.
+    cluster.members.iter_mut().for_each(|member| member.stop_coordinator());
+    let kept_here = "hold at this node only, because etcd does not have them yet";
+    let refused = first.run("CONFIG SET hash-max-listpack-entries 9");
+    assert!(refused.contains(kept_here), "{refused}");
+    assert!(first.run("CONFIG GET hash-max-listpack-entries").ends_with("\"9\""));
+    assert!(first.run("CONFIG REWRITE").contains(kept_here));
+    cluster.members.iter_mut().for_each(|member| member.start_coordinator());
+    eventually("etcd has the setting", || first.run("CONFIG REWRITE") == "OK");
+    limits_hashes_to(&mut second, 9);
+
+    // A node that does not run takes it when it is back.
+    cluster.members[1].kill_node();
+    assert_eq!(first.run("CONFIG SET hash-max-listpack-entries 10"), "OK");
+    cluster.members[1].start();
+    cluster.serves(0, "orders", 4);
+    limits_hashes_to(&mut cluster.members[1].connect(port), 10);
+}
+
+/// An endless script, sent through the node that does not run it.
+struct Endless {
+    client: Client,
+}
+
+impl Endless {
+    /// When this returns, it runs.
+    fn begin(cluster: &Cluster, port: u16, key: &str) -> Endless {
+        let [mut client, mut listener] = [(); 2].map(|()| cluster.members[0].connect(port));
+        assert!(listener.run("SUBSCRIBE began").starts_with("1) \"subscribe\""));
+        let script = b"redis.call('PUBLISH', 'began', '') while true do end";
+        client.send(&resp_command(&[b"EVAL", script, b"1", key.as_bytes()]));
+        assert!(listener.read().starts_with("1) \"message\""));
+        Endless { client }
+    }
+
+    fn was_killed(mut self) {
+        let reply = self.client.read();
+        assert!(reply.contains("Script killed by user"), "{reply}");
+    }
+}
+
+fn resp_command(words: &[&[u8]]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    resp::client::encode_command(words, &mut bytes);
+    bytes
+}
+
+/// With one worker at each node, the script blocks the thread that serves the other node's link.
+#[test]
+fn a_long_script_at_another_node_is_like_one_here() {
+    let cluster = Cluster::start(&[Role::Data, Role::Data], &[("io-threads", "1")]);
+    let port = cluster.create("orders", 2, &with(&["--persistence", "none"]));
+    let [mut here, mut there] = [0, 1].map(|at| cluster.members[at].connect(port));
+    let key_of = |node: usize, nth: usize| {
+        let keys = (0..).map(|number| format!("k{number}"));
+        keys.filter(|key| cluster.owner("orders", key) == node).nth(nth).unwrap()
+    };
+    // The stripe of the last one is not the script's.
+    let (mine, theirs, other) = (key_of(0, 0), key_of(1, 0), key_of(1, 1));
+    for key in [&mine, &theirs, &other] {
+        assert_eq!(here.run(&format!("SET {key} value")), "OK");
+    }
+    let is_busy = |reply: &str| reply.starts_with("(error) BUSY");
+
+    // Longer than a link may be silent: clients of both nodes get BUSY, the shards of the other node go on, and the script can be ended.
+    assert_eq!(here.run("CONFIG SET busy-reply-threshold 100"), "OK");
+    let script = Endless::begin(&cluster, port, &theirs);
+    eventually("the script is busy", || is_busy(&here.run(&format!("GET {theirs}"))));
+    let begun = Instant::now();
+    while begun.elapsed() < Duration::from_secs(8) {
+        for client in [&mut here, &mut there, &mut cluster.members[0].connect(port)] {
+            assert!(is_busy(&client.run(&format!("SET {other} v"))));
+            assert_eq!(client.run(&format!("GET {mine}")), "\"value\"");
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(here.run("SCRIPT KILL"), "OK");
+    script.was_killed();
+    assert_eq!(here.run(&format!("GET {theirs}")), "\"value\"");
+    assert!(here.run("SCRIPT KILL").starts_with("(error) NOTBUSY"));
+
+    // While no script counts as busy, what reads one free key runs beside it; and a running script sees the new threshold.
+    assert_eq!(here.run("CONFIG SET busy-reply-threshold 0"), "OK");
+    let script = Endless::begin(&cluster, port, &theirs);
+    for _ in 0..20 {
+        assert_eq!(here.run(&format!("GET {other}")), "\"value\"");
+    }
+    assert_eq!(there.run("CONFIG SET busy-reply-threshold 100"), "OK");
+    eventually("the script is busy", || is_busy(&here.run(&format!("GET {theirs}"))));
+    assert_eq!(here.run("SCRIPT KILL"), "OK");
+    script.was_killed();
+    for member in &cluster.members {
+        assert!(!member.log().contains("sent nothing for"), "{}", member.log());
+    }
+}
+
+/// What a session says about its client is obeyed while a script is busy: its later commands would run in another database.
+#[test]
+fn a_session_that_begins_during_a_script_is_in_the_database_of_its_client() {
+    let cluster = Cluster::start(&[Role::Data, Role::Data], &[("io-threads", "1")]);
+    let port = cluster.create("orders", 1, &with(&["--persistence", "none"]));
+    let mut here = cluster.members[1 - cluster.owner("orders", "k")].connect(port);
+    here.run("SET k zero");
+    here.run("SELECT 3");
+    here.run("SET k three");
+    assert_eq!(here.run("CONFIG SET busy-reply-threshold 100"), "OK");
+    let at = 1 - cluster.owner("orders", "k");
+    let mut runs = cluster.members[at].connect(port);
+    runs.send(&resp_command(&[b"EVAL", b"while true do end", b"0"]));
+    eventually("the script is busy", || here.run("GET k").starts_with("(error) BUSY"));
+    let mut late = cluster.members[at].connect(port);
+    assert_eq!(late.run("SELECT 3"), "OK");
+    let sha = late.run("SCRIPT LOAD \"return redis.call('GET', 'k')\"");
+    assert!(late.run("GET k").starts_with("(error) BUSY"));
+    assert!(late.run(&format!("EVALSHA {sha} 0")).starts_with("(error) BUSY"));
+    assert_eq!(here.run("SCRIPT KILL"), "OK");
+    assert!(runs.read().contains("Script killed by user"));
+    assert_eq!(late.run("GET k"), "\"three\"");
+    assert_eq!(late.run(&format!("EVALSHA {sha} 0")), "\"three\"");
+}
+
 /// The operations of the cluster, the newest first.
 fn operations(cluster: &Cluster) -> Vec<serde_json::Value> {
     let shown = cluster.members[0].operator(&["cluster", "operations", "--json"]).unwrap();

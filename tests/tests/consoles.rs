@@ -138,6 +138,35 @@ fn the_figures_of_a_database_are_those_of_its_shards() {
         let largest = shards.as_array().unwrap().iter().filter_map(|shard| shard["used_ram_bytes"].as_u64()).max();
         assert!(largest.is_some_and(|largest| used > largest), "{used} in all: {shards}");
     }
+    // Clients of all endpoints, and the latencies of all of them: here those of the first node alone have clients that ask something.
+    let mut others: Vec<_> = (0..3).map(|_| cluster.members[1].connect(port)).collect();
+    for at in [0, 1] {
+        eventually("the clients of both endpoints are counted", || shown(at)["now"]["clients"] == 4.0);
+        eventually("latencies are those of all commands, of reads by tier too", || {
+            (0..100).for_each(|number| drop(client.run(&format!("GET k{number}"))));
+            let now = shown(at)["now"].clone();
+            let known = |name: &str| now[name].as_f64().is_some_and(|value| value > 0.0);
+            known("latency_p50_us") && known("latency_p999_us") && known("ram_latency_p99_us") && known("ops_read")
+        });
+    }
+    others.clear();
+
+    // One full shard makes the database full, wherever one looks.
+    let small = cluster.create("small", 2, &["--memory-limit", "64mb", "--ram-limit", "64mb", "--persistence", "none"]);
+    let mut writer = cluster.members[0].connect(small);
+    let value = vec![b'x'; 8 << 10];
+    let mut number = 0;
+    for at in [0, 1] {
+        eventually("the condition is that of the whole", || {
+            (0..200).for_each(|_| {
+                number += 1;
+                drop(writer.words(&[b"SET", format!("k{number}").as_bytes(), &value]));
+            });
+            let (_, _, database) = ask(&cluster.members[at], "GET", "/databases/small", &admin, None);
+            let conditions = database["conditions"].as_array().unwrap();
+            conditions.iter().any(|condition| condition["name"] == "full" && condition["level"] == "critical")
+        });
+    }
     // The past is drawn from the same figures.
     eventually("the history has the keys of all shards", || {
         let (_, _, past) = ask(&cluster.members[0], "GET", "/databases/orders/metrics?names=keys", &admin, None);

@@ -320,6 +320,21 @@ export interface Confirmation {
   confirm: string;
 }
 
+/** A copy of a shard. */
+export interface CopyInfo {
+  /** A failover may make it the primary: it has every acknowledged write. */
+  is_in_sync: boolean;
+  /** The bytes that it has not received yet. */
+  lag_bytes: number | null;
+  node: string;
+  /** The bytes of the shard's stream that it has; null: the shard has no replicas, or the node does not say it. */
+  offset: number | null;
+  /** primary or replica. */
+  role: string;
+  /** What its node says of it. */
+  state: string;
+}
+
 export interface DatabaseChange {
   /** For how long back a database can be created with the dataset of any time: 7d, 12h; empty: the journal is not archived. */
   backup_journal_keep?: string | null;
@@ -392,6 +407,8 @@ export interface DefinitionInfo {
   has_password: boolean;
   /** RAM and flash together. */
   memory_limit_bytes: number;
+  /** Writes are refused while fewer copies of their shard are in sync, the primary among them. */
+  min_in_sync: number;
   /** Whether the data survives restarts: none, or when it is put on the device: no, everysec, always. */
   persistence: string;
   /** Which keys make room when RAM and flash are full. */
@@ -404,8 +421,10 @@ export interface DefinitionInfo {
   recovery_time_target_s: number;
   /** HOST:PORT of the primary that the database follows; empty: it is a primary. A primary that wants a login is followed with /databases/{name}/replicate. */
   replica_of: string;
-  /** Replicas that a cluster will place on other nodes by itself. They are not built yet: only 0 is accepted. Today, create a replica with replica_of on another node. */
+  /** Copies of each shard that a cluster keeps on other nodes beside the primary; 0 on a node outside of a cluster, where replica_of makes a replica. */
   replicas: number;
+  /** When a write of a database with replicas is acknowledged: async, at once; sync, when every replica that may take over has it. */
+  replication: string;
   /** Parts that a cluster divides the keys into; 1 on a node outside of a cluster. */
   shards: number;
   /** TCP port with TLS; the certificate is the node's. */
@@ -800,6 +819,8 @@ export interface NewDatabase {
   from?: string | null;
   /** RAM and flash together. */
   memory_limit_bytes: number;
+  /** Writes are refused while fewer copies of their shard are in sync, the primary among them. Missing: 1. */
+  min_in_sync?: number | null;
   /** Small letters, digits and dashes, 1 to 40. */
   name: string;
   /** Password for clients. */
@@ -816,8 +837,10 @@ export interface NewDatabase {
   recovery_time_target_s?: number | null;
   /** HOST:PORT of the primary that the database follows; empty: it is a primary. A primary that wants a login is followed with /databases/{name}/replicate. */
   replica_of?: string | null;
-  /** Replicas that a cluster will place on other nodes by itself. They are not built yet: only 0 is accepted. Today, create a replica with replica_of on another node. */
+  /** Copies of each shard that a cluster keeps on other nodes beside the primary; 0 on a node outside of a cluster, where replica_of makes a replica. */
   replicas?: number | null;
+  /** When a write of a database with replicas is acknowledged: async, at once; sync, when every replica that may take over has it. Missing: async. */
+  replication?: string | null;
   /** Parts that a cluster divides the keys into; 1 on a node outside of a cluster. */
   shards?: number | null;
   /** TCP port with TLS; the certificate is the node's. */
@@ -947,19 +970,21 @@ export const Op = [">", "<"] as const;
 export type Op = (typeof Op)[number];
 
 export interface Operation {
-  /** Who has asked for it. */
+  /** Of a failover: between which nodes, and why. */
+  about: string | null;
+  /** Who has asked for it. Of a failover, the cluster. */
   by: string;
   ended_ms: number | null;
   /** Why it has failed. */
   error: string | null;
   id: string;
-  /** create, resize, delete, flush, pause, resume or forget. */
+  /** create, resize, delete, flush, pause, resume, forget or failover. */
   kind: string;
   nodes: OperationNode[];
   started_ms: number;
   /** running, done or failed. It runs until each of its nodes has done its part; one that does not run does so when it is back. */
   state: string;
-  /** The name of the database or node that it is about. */
+  /** The name of the database, node or shard that it is about. */
   target: string;
 }
 
@@ -978,8 +1003,11 @@ export interface PlacedNode {
   flash_bytes: number;
   flash_placed_bytes: number;
   name: string;
+  /** The copies of the database's shards that the node would have. */
+  primaries: number;
   ram_bytes: number;
   ram_placed_bytes: number;
+  replicas: number;
 }
 
 export interface PlacedShard {
@@ -1240,6 +1268,8 @@ export type Severity = (typeof Severity)[number];
 
 /** A shard of a database, and its figures; null: the shard does not answer. */
 export interface ShardFigures {
+  /** Where it is, the primary first. */
+  copies: CopyInfo[];
   epoch: number;
   is_served: boolean;
   keys: number | null;

@@ -3,13 +3,16 @@
 
 use crate::api_port::{ApiHello, ApiPort};
 use crate::authority::{CertificatesView, Part};
+use crate::controller::{self, Candidate};
 use crate::endpoints;
 use crate::links::{Links, Served};
+use crate::lives;
 use crate::peers::{Connected, Peers};
 use crate::reconcile::Reconciler;
-use crate::shard::infos;
+use crate::shard::ask_all;
 use base::clock::wall_ms;
-use cluster::ids::{DatabaseId, NodeId, ProcessId, ShardNumber};
+use cluster::failover::CopyAnswer;
+use cluster::ids::{DatabaseId, NodeId, ProcessId, ShardNumber, ShardUid, shard_uid};
 use cluster::keys::Key;
 use cluster::records::{self, Capacity, LiveRecord, NodeRecord, Role, Unknown, Versions};
 use cluster::view::{Revised, View};
@@ -151,8 +154,7 @@ impl StateDirectory {
         })?;
         let found = lock.metadata().map_err(|error| about(&error))?;
         // Without it, a process that was killed is waited for as one elsewhere.
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-        Ok(StateDirectory { name: format!("{} {} {}", boot.trim(), found.dev(), found.ino()), _lock: lock })
+        Ok(StateDirectory { name: format!("{} {} {}", lives::boot(), found.dev(), found.ino()), _lock: lock })
     }
 }
 
@@ -304,7 +306,7 @@ impl Agent {
     /// INFO of each shard of a database, by number. An error: why the shard has not answered.
     pub fn shard_infos(&self, id: DatabaseId, section: &str) -> Result<Vec<Result<String, String>>, NoCluster> {
         let shards = self.membership()?.served.shards(id);
-        Ok(infos(self.node(), &self.runtime, shards, section))
+        Ok(ask_all(self.node(), &self.runtime, shards, &format!("INFO {section}")))
     }
 
     /// Tells the other data nodes this text about this node's endpoint of a database. Nobody waits for it.
@@ -329,6 +331,20 @@ impl Agent {
         let (view, now) = (membership.view(), Instant::now());
         let runs = membership.other_data_nodes().into_iter().filter(|node| view.live.contains_key(node));
         runs.map(|node| Some((view.node_name(node), membership.served.endpoints.get(node, id, now)?))).collect()
+    }
+
+    /// What the nodes of a database's shards say of their copies. Waits; a node that does not answer is missing.
+    pub fn shard_copies(&self, id: DatabaseId) -> Result<BTreeMap<NodeId, Vec<CopyAnswer>>, NoCluster> {
+        let membership = self.membership()?;
+        let view = membership.view();
+        let mut asked: BTreeMap<NodeId, Vec<ShardUid>> = BTreeMap::new();
+        let shards = view.databases.get(&id).into_iter().flat_map(|database| &database.shards);
+        for (&number, record) in shards.filter(|(_, record)| record.assignments.len() > 1) {
+            for assigned in record.assignments.iter().filter(|assigned| view.live.contains_key(&assigned.node)) {
+                asked.entry(assigned.node).or_default().push(shard_uid(id, number));
+            }
+        }
+        Ok(self.wait(controller::ask(&membership.issuer(), &view, asked)))
     }
 
     /// Asks etcd. Waits.
@@ -380,20 +396,31 @@ impl Membership {
         self.view.borrow().clone()
     }
 
-    pub(crate) fn view_receiver(&self) -> watch::Receiver<Arc<View>> {
-        self.view.subscribe()
+    fn candidate(self: &Arc<Self>, role: Role) -> Candidate {
+        let membership = Arc::clone(self);
+        Candidate {
+            role,
+            me: self.me,
+            process: self.process,
+            view: self.view.subscribe(),
+            issuer: Box::new(move || membership.issuer()),
+        }
     }
 
-    /// This node's part in the replacement of the authority.
-    pub(crate) fn part(&self) -> Part {
-        let seen = self.certificates.borrow().clone();
-        Part { me: self.me, process: self.process, issuer: self.issuer(), view: self.view(), seen }
+    pub(crate) fn view_receiver(&self) -> watch::Receiver<Arc<View>> {
+        self.view.subscribe()
     }
 
     fn other_data_nodes(&self) -> Vec<NodeId> {
         let view = self.view();
         let others = view.nodes.iter().filter(|(id, node)| node.role == Role::Data && **id != self.me);
         others.map(|(id, _)| *id).collect()
+    }
+
+    /// This node's part in the replacement of the authority.
+    pub(crate) fn part(&self) -> Part {
+        let seen = self.certificates.borrow().clone();
+        Part { me: self.me, process: self.process, issuer: self.issuer(), view: self.view(), seen }
     }
 
     /// Waits until the view is as wanted.
@@ -411,6 +438,10 @@ impl Membership {
 impl Answers for Membership {
     fn issuer(&self) -> Arc<Issuer> {
         Membership::issuer(self)
+    }
+
+    fn copies(&self, shards: &[ShardUid]) -> Vec<CopyAnswer> {
+        shards.iter().filter_map(|shard| self.served.ask_copy(*shard)).collect()
     }
 
     fn api(&self, hello: PeerHello) {
@@ -561,6 +592,7 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<Over, String>
         Some(node) => Some(start_reconciler(shared, node, &membership).map_err(|error| text(&error))?),
         None => None,
     };
+    let candidate = membership.candidate(member.role);
     let over = tokio::select! {
         () = is_over(shared, &member) => Over::Left,
         removal = removal(&membership) => Over::Removed(removal),
@@ -570,6 +602,7 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<Over, String>
         never = keep_endpoints(&membership) => match never {},
         never = keep_certificates(&membership) => match never {},
         never = keep_authority(&membership) => match never {},
+        never = controller::lead(&candidate) => match never {},
     };
     port.abort();
     membership.pending.lock().is_over = true;
@@ -1023,6 +1056,14 @@ fn start_reconciler(
         peers: Arc::clone(&membership.peers),
         served: Arc::clone(&membership.served),
         proxy_ram_bytes: node.config().snapshot().proxy_ram_bytes,
+        wake: {
+            let membership = Arc::downgrade(membership);
+            Arc::new(move || {
+                if let Some(membership) = membership.upgrade() {
+                    membership.wake_reconciler();
+                }
+            })
+        },
         others: Arc::default(),
         local: BTreeMap::new(),
         troubles: BTreeMap::new(),
@@ -1059,8 +1100,9 @@ fn start_reconciler(
             *membership.troubles.lock() = reconciler.troubles.clone();
         }
         // At the node's end the node closes them itself.
-        if !shared.is_stopping() {
-            reconciler.close_all();
+        match shared.is_stopping() {
+            true => reconciler.end_roles(),
+            false => reconciler.close_all(),
         }
     };
     std::thread::Builder::new().name("reconciler".to_owned()).spawn(run)

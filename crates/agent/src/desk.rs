@@ -31,7 +31,7 @@ use tokio::time::timeout;
 /// Ports that are tried for a database that names none.
 const PORTS: std::ops::RangeInclusive<u16> = 12000..=12999;
 /// Records of shards in one transaction. etcd takes 128 operations.
-const SHARDS_AT_ONCE: usize = 64;
+pub const SHARDS_AT_ONCE: usize = 64;
 /// How often a change is planned, if others change the same records each time.
 const ATTEMPTS: usize = 20;
 /// How long newer records may take to get here after a conflict.
@@ -133,6 +133,8 @@ pub struct Desk<'a> {
     pub has_own: &'a dyn Fn(&str) -> bool,
     /// Whether nobody listens on the port.
     pub is_free: &'a dyn Fn(u16) -> bool,
+    /// Whether shards may have replicas (`shard-replicas`).
+    pub may_replicate: bool,
     /// Who asks.
     pub by: &'a str,
 }
@@ -147,17 +149,24 @@ impl Desk<'_> {
         &self,
         plan: impl Fn(&View) -> Result<(Change, T), ChangeError>,
     ) -> Result<(i64, T), ChangeError> {
+        self.attempt(async |view| {
+            let (change, planned) = plan(view)?;
+            Ok((self.records.change(change).await?, planned))
+        })
+        .await
+    }
+
+    /// Plans and changes once more whenever others have changed the same records.
+    async fn attempt<T>(&self, attempt: impl AsyncFn(&View) -> Result<T, ChangeError>) -> Result<T, ChangeError> {
         for _ in 0..ATTEMPTS {
             let seen = self.view();
-            let (change, planned) = plan(&seen)?;
-            match self.records.change(change).await {
-                Ok(revision) => return Ok((revision, planned)),
-                Err(RecordsError::Conflict) => {
+            match attempt(&seen).await {
+                Err(ChangeError::Records(RecordsError::Conflict)) => {
                     let mut view = self.view.clone();
                     // If nothing comes, the next attempt meets the same conflict.
                     let _ = timeout(NEWER_TIMEOUT, view.wait_for(|view| !Arc::ptr_eq(view, &seen))).await;
                 }
-                Err(error) => return Err(error.into()),
+                outcome => return outcome,
             }
         }
         Err(ChangeError::Busy("others change the cluster at the same time: try again".to_owned()))
@@ -206,38 +215,54 @@ impl Desk<'_> {
         self.planned(&self.view(), definition, new_id())
     }
 
-    /// Writes the records of a new database.
+    /// Writes the records of a new database. Those of many shards take several transactions, and the last one makes the database: a shard
+    /// without one is nothing to anybody, and the next creation removes what an interrupted one has left. Each of these transactions
+    /// changes the layout, given that nobody else has since the one before it.
     pub async fn create(&self, definition: &Definition) -> Result<(Made, Placement), ChangeError> {
         let (id, operation) = (new_id(), new_operation());
         let mut secret = HashSecret([0; 16]);
         rand::rng().fill_bytes(&mut secret.0);
-        let planned = self.change(|view| {
+        self.attempt(async |view| {
             let placement = self.planned(view, definition, id)?;
-            let (change, later) = creation(view, id, secret, &placement)?;
-            let target = &placement.definition.name;
+            let (shards, last) = creation(id, secret, &placement)?;
             let begun = Begun {
                 id: operation,
                 kind: OperationKind::Create,
-                target,
+                target: &placement.definition.name,
                 database: Some(id),
                 node: None,
                 nodes: data_nodes(view),
             };
-            let change = self.begin(view, change, begun)?;
-            Ok((change, (placement, later)))
-        });
-        let (revision, (placement, later)) = planned.await?;
-        for part in later.chunks(SHARDS_AT_ONCE) {
-            let change = part
-                .iter()
-                .try_fold(Change::default(), |change, (number, record)| put(change, Key::Shard(id, *number), record))?;
-            if let Err(error) = self.records.change(change).await {
-                let name = &placement.definition.name;
-                let why = format!("'{name}' is half created ({error}): delete it, and create it again");
-                return Err(ChangeError::Busy(why));
+            let last = self.begin(view, last, begun)?;
+            let mut layout = layout_revision(view);
+            for change in self.removal_of_leftovers(view).await?.into_iter().chain(shards) {
+                layout = self.records.change(with_layout_of(view, layout, change)?).await?;
             }
+            let revision = self.records.change(with_layout_of(view, layout, last)?).await?;
+            Ok((Made { operation, revision }, placement))
+        })
+        .await
+    }
+
+    /// Removes the shards of creations that were interrupted. Another creation may be at work: then the layout changes.
+    async fn removal_of_leftovers(&self, view: &View) -> Result<Vec<Change>, ChangeError> {
+        let has_none = |database: &&DatabaseView| {
+            let has_served = database.shards.values().any(|shard| !shard.in_sync.is_empty());
+            database.spec.is_none() && database.map.is_none() && database.users.is_none() && !has_served
+        };
+        let left = view.databases.iter().filter(|(_, database)| has_none(database));
+        let keys = left.flat_map(|(id, database)| database.shards.keys().map(|number| Key::Shard(*id, *number)));
+        let keys: Vec<String> = keys.map(|key| key.to_string()).collect();
+        if keys.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok((Made { operation, revision }, placement))
+        let mut newer = self.view.clone();
+        let is_at_work = newer.wait_for(|now| layout_revision(now) != layout_revision(view));
+        if timeout(NEWER_TIMEOUT, is_at_work).await.is_ok() {
+            return Err(RecordsError::Conflict.into());
+        }
+        let removal = |keys: &[String]| keys.iter().fold(Change::default(), |change, key| change.delete(key));
+        Ok(keys.chunks(SHARDS_AT_ONCE).map(removal).collect())
     }
 
     fn planned(&self, view: &View, definition: &Definition, id: DatabaseId) -> Result<Placement, ChangeError> {
@@ -260,8 +285,9 @@ impl Desk<'_> {
             let why = format!("a database of a cluster has no {} yet", field.replace('_', " "));
             return Err(invalid(field, why));
         }
-        if definition.replicas != 0 {
-            let why = "replicas in a cluster are not built yet: leave replicas at 0";
+        if definition.replicas != 0 && !self.may_replicate {
+            let why =
+                "replicas of shards are not ready yet: leave replicas at 0, or set shard-replicas yes to try them";
             return Err(invalid("replicas", why.to_owned()));
         }
         let mut definition = definition.clone();
@@ -476,9 +502,12 @@ impl Desk<'_> {
             }
         }
         let spec = |database: &DatabaseId| view.databases[database].spec.as_ref();
-        if !on_it.is_empty() && (id == me || !loses_data) {
+        // A replica goes with its node, and the shard stays.
+        let is_replica = |shard: &ShardRecord| shard.assignments.len() > 1 && shard.primary_node() != Some(id);
+        let needed: Vec<_> = on_it.iter().filter(|(.., shard)| !is_replica(shard)).collect();
+        if !needed.is_empty() && (id == me || !loses_data) {
             let name_of = |database| spec(database).map_or_else(|| database.to_string(), |spec| spec.name.to_string());
-            let names: Vec<_> = on_it.iter().map(|(id, number, _)| format!("{}.{number}", name_of(id))).collect();
+            let names: Vec<_> = needed.iter().map(|(id, number, _)| format!("{}.{number}", name_of(id))).collect();
             let way = match id == me {
                 true => "delete their databases first",
                 false => "delete their databases first, or give up the data that were only there (--lose-data)",
@@ -504,8 +533,17 @@ impl Desk<'_> {
                 }
                 _ => None,
             });
+            if is_replica(shard) {
+                let change = Change::default().given(&key, shard.revision);
+                shards.push(put(change, Key::Shard(database, number), &shard.without(id))?);
+                continue;
+            }
             let Some(to) = to else {
-                let why = format!("shard {database}.{number} has copies elsewhere, and failovers are not built yet");
+                let name = spec(&database).map_or_else(|| database.to_string(), |spec| spec.name.to_string());
+                let why = format!(
+                    "node '{}' has the primary of shard {name}.{number}: wait until the cluster has named another copy",
+                    record.name
+                );
                 return Err(ChangeError::Busy(why));
             };
             let name = spec(&database).expect("it is served").name.clone();
@@ -517,6 +555,7 @@ impl Desk<'_> {
                 in_sync: Vec::new(),
                 assignments: vec![Assignment::new(shard.next_copy, to)],
                 next_copy: CopyNumber(shard.next_copy.0 + 1),
+                flushes: shard.flushes,
                 unknown: shard.unknown.clone(),
             };
             let change = Change::default().given(&key, shard.revision);
@@ -577,13 +616,8 @@ impl Desk<'_> {
 
 type Forgotten = (Forgetting, NodeId, Revised<NodeRecord>, Vec<Change>);
 
-/// The first records of a database, and those of shards for which the transaction has no room.
-fn creation(
-    view: &View,
-    id: DatabaseId,
-    secret: HashSecret,
-    placement: &Placement,
-) -> Result<(Change, Vec<(ShardNumber, ShardRecord)>), ChangeError> {
+/// The change that makes a database, and before it those that write the shards for which it has no room.
+fn creation(id: DatabaseId, secret: HashSecret, placement: &Placement) -> Result<(Vec<Change>, Change), ChangeError> {
     let definition = &placement.definition;
     let shards = definition.shards as u16;
     let map = StripeMap::even(shards)
@@ -602,28 +636,36 @@ fn creation(
         let copies = (0..).zip(nodes).map(|(copy, (node, _))| Assignment::new(CopyNumber(copy), *node));
         ShardRecord::new(CopyNumber(0), copies.collect())
     };
-    let mut first: Vec<_> = placement.shards.iter().map(|(number, nodes)| (*number, record(nodes))).collect();
-    let later = first.split_off(first.len().min(SHARDS_AT_ONCE));
+    let with_shards = |change: Change, shards: &[(ShardNumber, Vec<(NodeId, NodeName)>)]| {
+        shards.iter().try_fold(change, |change, (number, nodes)| put(change, Key::Shard(id, *number), &record(nodes)))
+    };
+    let (first, others) = placement.shards.split_at(placement.shards.len().min(SHARDS_AT_ONCE));
+    let others = others.chunks(SHARDS_AT_ONCE).map(|part| with_shards(Change::default(), part));
     let name = database_name_key(&definition.name);
-    let change = with_layout(view, Change::default())?.given(&name, 0).put(&name, &id.to_string());
+    let change = Change::default().given(&name, 0).put(&name, &id.to_string());
     let acl = node::first_users(definition.password.as_deref()).iter().map(|line| format!("user {line}")).collect();
     let change = put(change, Key::Spec(id), &spec)?;
     let change = put(change, Key::Users(id), &UsersRecord { acl, unknown: Unknown::new() })?;
-    let mut change = put(change, Key::Map(id), &map)?;
-    for (number, record) in &first {
-        change = put(change, Key::Shard(id, *number), record)?;
-    }
-    Ok((change, later))
+    let change = put(change, Key::Map(id), &map)?;
+    Ok((others.collect::<Result<_, _>>()?, with_shards(change, first)?))
 }
 
 /// A change that takes room on nodes: it was planned on this layout.
 fn with_layout(view: &View, change: Change) -> Result<Change, ChangeError> {
+    with_layout_of(view, layout_revision(view), change)
+}
+
+fn layout_revision(view: &View) -> i64 {
+    view.layout.as_ref().map_or(0, |layout| layout.revision)
+}
+
+/// The same, if the operator's own last transaction has changed the layout, to this revision.
+fn with_layout_of(view: &View, revision: i64, change: Change) -> Result<Change, ChangeError> {
     let before = view.layout.as_ref();
     let record = LayoutRecord {
         changes: before.map_or(0, |layout| layout.changes) + 1,
         unknown: before.map_or_else(Unknown::new, |layout| layout.unknown.clone()),
     };
-    let revision = before.map_or(0, |layout| layout.revision);
     put(change.given(&Key::Layout.to_string(), revision), Key::Layout, &record)
 }
 
@@ -770,6 +812,7 @@ mod tests {
                 workers: 2,
                 has_own: &|_| false,
                 is_free: &|_| true,
+                may_replicate: true,
                 by: "admin",
             }
         }
@@ -816,6 +859,70 @@ mod tests {
         let view = scene.view();
         assert_eq!((view.databases.len(), view.operations.len()), (1, 1));
         assert_eq!(view.named("orders").unwrap().1.shards.len(), 2);
+    }
+
+    /// Interrupted before and after each of its transactions, on whose outcome nobody can tell.
+    #[test]
+    fn a_creation_in_several_transactions_is_whole_or_nothing() {
+        let many = Definition { shards: 200, ..definition("many", 8 * GB) };
+        let shards = |scene: &Scene| -> Vec<usize> {
+            scene.view().databases.values().map(|database| database.shards.len()).collect()
+        };
+        for (fault, last) in [(Fault::LoseRequest, 5), (Fault::LoseAnswer, 4)] {
+            for transactions in 0.. {
+                let scene = Scene::new();
+                scene.twin.order_after(transactions, fault);
+                let created = run(scene.desk(0).create(&many));
+                scene.hear();
+                assert_eq!(created.is_ok(), transactions == 4, "{created:?}");
+                let is_there = transactions + 1 >= last;
+                assert_eq!(scene.view().named("many").is_some(), is_there);
+                if is_there {
+                    assert_eq!(shards(&scene), [200]);
+                    break;
+                }
+                assert_eq!(scene.view().operations.len(), 0);
+                // The next creation finds the room, the name and the port free, and leaves nothing of the first.
+                let next = run(scene.desk(1).create(&many));
+                assert!(next.is_ok(), "{next:?}");
+                assert_eq!(shards(&scene), [200]);
+            }
+        }
+    }
+
+    #[test]
+    fn of_two_long_creations_at_once_neither_takes_the_others_shards() {
+        let scene = Scene::new();
+        let (a, b) = (scene.desk(0), scene.desk(1));
+        let names = ["one", "two"];
+        let [one, two] = names.map(|name| Definition { shards: 150, ..definition(name, 4 * GB) });
+        // One transaction of each in turns.
+        (0..100).for_each(|_| scene.twin.order(Fault::Stall(Duration::from_millis(1))));
+        let hears = async {
+            loop {
+                scene.twin.advance(Duration::from_millis(1));
+                scene.hear();
+                tokio::task::yield_now().await;
+            }
+        };
+        // The second one begins when it sees shards of the first without a database.
+        let second = async {
+            scene.heard[1].subscribe().wait_for(|view| !view.databases.is_empty()).await.unwrap();
+            assert!(b.view().named("one").is_none());
+            b.create(&two).await
+        };
+        let both = async { tokio::join!(a.create(&one), second) };
+        let (first, second) = run(async {
+            tokio::select! {
+                both = both => both,
+                () = hears => unreachable!("it goes on for ever"),
+            }
+        });
+        first.unwrap();
+        second.unwrap();
+        let view = scene.view();
+        assert_eq!(view.databases.len(), 2);
+        assert!(names.iter().all(|name| view.named(name).unwrap().1.shards.len() == 150));
     }
 
     #[test]
@@ -940,6 +1047,55 @@ mod tests {
         assert_eq!((now.primary_node(), now.epoch), (Some(node_id(1)), before.epoch.next()));
         assert!(now.primary != before.primary && now.in_sync.is_empty());
         assert_eq!(view.nodes.len(), 1);
+    }
+
+    #[test]
+    fn replicas_are_on_other_nodes_and_go_with_theirs() {
+        let scene = Scene::new();
+        let wanted = Definition { replicas: 1, replication: "sync".to_owned(), ..definition("orders", GB) };
+        let not_ready = Desk { may_replicate: false, ..scene.desk(0) };
+        let refused = run(not_ready.create(&wanted)).unwrap_err().to_string();
+        assert!(refused.contains("shard-replicas"), "{refused}");
+        let more = Definition { replicas: 2, ..wanted.clone() };
+        let refused = scene.desk(0).plan(&more).unwrap_err();
+        assert!(matches!(refused, ChangeError::NoRoom(_)), "{refused:?}");
+        assert!(refused.to_string().contains("node n2: has a copy of the shard"), "{refused}");
+        let large = Definition { ram_limit_bytes: 22 * GB, memory_limit_bytes: 22 * GB, ..wanted.clone() };
+        let refused = scene.desk(0).plan(&large).unwrap_err().to_string();
+        assert!(refused.contains("needs RAM 5.5 GB") && refused.contains("placed"), "{refused}");
+        let wrong = Definition { min_in_sync: 3, ..wanted.clone() };
+        let refused = scene.desk(0).plan(&wrong).unwrap_err();
+        assert!(matches!(refused, ChangeError::Invalid { field: "min_in_sync", .. }), "{refused:?}");
+
+        // What a copy takes is the database's limit by shards and copies; the primaries are spread.
+        let plan = scene.desk(0).plan(&wanted).unwrap();
+        assert_eq!(plan.copy.ram_bytes, GB / 4);
+        run(scene.desk(0).create(&wanted)).unwrap();
+        scene.hear();
+        let view = scene.view();
+        let shards = &view.named("orders").unwrap().1.shards;
+        let primaries: BTreeSet<_> = shards.values().filter_map(|shard| shard.primary_node()).collect();
+        assert_eq!((shards.len(), primaries.len()), (2, 2));
+        assert!(shards.values().all(|shard| shard.assignments.len() == 2 && shard.in_sync.is_empty()));
+
+        // A node that is gone takes its replicas with it. Its primaries are named elsewhere first.
+        scene.end(2);
+        scene.hear();
+        let a = scene.desk(0);
+        let refused = run(a.forget("n2", node_id(1), true)).unwrap_err().to_string();
+        assert!(refused.contains("wait until the cluster has named another copy"), "{refused}");
+        let (id, database) = view.named("orders").unwrap();
+        for (number, shard) in &database.shards {
+            let mut named = ShardRecord::clone(&shard.record);
+            named.primary = named.assignments.iter().find(|assigned| assigned.node == node_id(1)).unwrap().copy;
+            scene.write(Key::Shard(id, *number), &named);
+        }
+        scene.hear();
+        let (_, forgetting) = run(a.forget("n2", node_id(1), false)).unwrap();
+        assert!(forgetting.lost.is_empty());
+        let view = scene.view();
+        let mut shards = view.named("orders").unwrap().1.shards.values();
+        assert!(shards.all(|shard| shard.assignments.len() == 1 && shard.primary_node() == Some(node_id(1))));
     }
 
     #[test]

@@ -1,33 +1,20 @@
 //! Owns how the functions of a database get to all of its shards and proxies: their record in etcd, and the wait until the shards have
 //! what was written there. Never knows what a function does.
 
-use crate::shard::{ClusterShard, infos};
-use cluster::ids::{DatabaseId, ShardNumber};
+use crate::followers::{Followers, Lacking};
+use cluster::ids::DatabaseId;
 use cluster::keys::Key;
 use cluster::records::{self, DatabaseState, FunctionsRecord, Unknown};
 use cluster::view::View;
 use membership::records::{Change, Records, RecordsError};
-use node::{Node, NotReplaced};
+use node::NotReplaced;
 use parking_lot::RwLock;
-use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
-use tokio::runtime::Handle;
-use tokio::sync::watch;
-
-/// How long the shards may take until they have new functions.
-const TIMEOUT: Duration = Duration::from_secs(5);
-/// Before a shard is asked again.
-const AGAIN: Duration = Duration::from_millis(10);
+use std::sync::Arc;
 
 /// The functions of one database, as its proxy here changes them.
 pub struct KeptFunctions {
-    pub database: DatabaseId,
     pub records: Arc<RwLock<Records>>,
-    pub view: watch::Receiver<Arc<View>>,
-    pub runtime: Handle,
-    pub node: Weak<Node>,
-    /// By their numbers.
-    pub shards: Vec<Arc<ClusterShard>>,
+    pub followers: Followers,
 }
 
 /// The code of each library.
@@ -74,57 +61,17 @@ pub async fn replace(
     }
 }
 
-impl KeptFunctions {
-    /// Waits until every shard that is served has the functions of this revision. A shard that comes back takes them first.
-    fn wait_for_shards(&self, node: &Arc<Node>, revision: i64) -> Result<(), NotReplaced> {
-        let begun = Instant::now();
-        loop {
-            let lacking = self.lacking(node, revision);
-            let Some((shard, is_served)) = lacking.first() else { return Ok(()) };
-            if begun.elapsed() < TIMEOUT {
-                std::thread::sleep(AGAIN);
-                continue;
-            }
-            return match is_served {
-                false => Ok(()),
-                true => Err(NotReplaced::Error(format!(
-                    "ERR the functions are changed, and shard '{shard}' does not have them yet"
-                ))),
-            };
-        }
-    }
-
-    /// The shards that do not have the functions, and whether they answer. Those that answer come first; those of a node that does not run
-    /// are left out.
-    fn lacking(&self, node: &Arc<Node>, revision: i64) -> Vec<(String, bool)> {
-        let infos = infos(node, &self.runtime, self.shards.clone(), "cluster");
-        let view = self.view.borrow().clone();
-        let may_serve = |number: usize| {
-            let shard = view.databases.get(&self.database)?.shards.get(&ShardNumber(number as u16))?;
-            Some(!shard.in_sync.is_empty() && view.live.contains_key(&shard.primary_node()?))
-        };
-        let lacks = |(number, info): (usize, Result<String, String>)| {
-            let name = node::Shard::name(&*self.shards[number]).to_owned();
-            let Ok(info) = info else { return may_serve(number).filter(|may| *may).map(|_| (name, false)) };
-            let taken =
-                info.lines().find_map(|line| line.strip_prefix("functions_revision:")?.trim().parse::<i64>().ok());
-            taken.is_none_or(|taken| taken < revision).then_some((name, true))
-        };
-        let mut lacking: Vec<_> = infos.into_iter().enumerate().filter_map(lacks).collect();
-        lacking.sort_by_key(|(_, answers)| !answers);
-        lacking
-    }
-}
-
 impl node::Functions for KeptFunctions {
     fn replace(&self, seen: i64, codes: &[&[u8]]) -> Result<i64, NotReplaced> {
-        let node = self.node.upgrade().ok_or_else(|| NotReplaced::Error("ERR the node is stopping".to_owned()))?;
         if seen < 0 {
             return Err(NotReplaced::Newer);
         }
-        let (records, view) = (self.records.read().clone(), self.view.borrow().clone());
-        let revision = self.runtime.block_on(replace(&records, &view, self.database, seen, codes))?;
-        self.wait_for_shards(&node, revision)?;
+        let Followers { view, runtime, database, .. } = &self.followers;
+        let (records, view) = (self.records.read().clone(), view.borrow().clone());
+        let revision = runtime.block_on(replace(&records, &view, *database, seen, codes))?;
+        self.followers.wait("functions", revision).map_err(|Lacking(shard)| {
+            NotReplaced::Error(format!("ERR the functions are changed, and shard '{shard}' does not have them yet"))
+        })?;
         Ok(revision)
     }
 }

@@ -4,8 +4,8 @@
 //!
 //! Reading order: `agent` (the thread, and what it follows), `reconcile` (from records to what runs here), `operations` (what it says of
 //! operations), `lives` (whose dataset a copy has), `shard`, `peers` and `links` (the two ends of a link), `endpoints` (what the nodes tell
-//! each other of them), `functions` (how they get to all shards), `changes` (what operators ask for) and `desk` (which records that
-//! changes), `authority` (this node's part in replacing it), `console` (what the nodes' consoles share), `api_port` (how their APIs ask
+//! each other of them), `functions` and `settings` (when they hold at all shards: `followers`), `changes` (what operators ask for) and `desk`
+//! (which records that changes), `authority` (its replacement), `console` (what the nodes' consoles share), `api_port` (how their APIs ask
 //! each other).
 
 #![forbid(unsafe_code)]
@@ -15,8 +15,10 @@ mod api_port;
 mod authority;
 mod changes;
 mod console;
+mod controller;
 mod desk;
 mod endpoints;
+mod followers;
 mod functions;
 mod links;
 mod lives;
@@ -24,6 +26,8 @@ mod operations;
 mod peers;
 mod published;
 mod reconcile;
+mod replica_stream;
+mod settings;
 mod shard;
 mod shared;
 

@@ -3,11 +3,12 @@
 use crate::endpoints::{self, Endpoints};
 use crate::peers::{is_echo, link_options, refusal};
 use crate::published::Published;
-use crate::shard::{ClusterShard, Target};
-use cluster::ids::{DatabaseId, NodeId, ShardNumber};
+use crate::shard::{ClusterShard, Purpose, Target};
+use cluster::failover::CopyAnswer;
+use cluster::ids::{DatabaseId, NodeId, ShardNumber, ShardUid};
 use link::{Link, Role};
 use membership::peer::{DetachedHello, accept_link};
-use node::{Database, Node, SessionStream};
+use node::{CopyRole, Database, Node, PolledSocket, SessionStream, ShardCopy, beside_scripts};
 use parking_lot::RwLock;
 use pki::Trust;
 use std::collections::HashMap;
@@ -24,6 +25,8 @@ pub struct Served {
     proxies: RwLock<HashMap<DatabaseId, Weak<Database>>>,
     /// What other nodes have told of their endpoints.
     pub endpoints: Endpoints,
+    /// The copies of shards with replicas that are open here, in whatever role.
+    replicated: RwLock<HashMap<ShardUid, Arc<ShardCopy>>>,
     /// The shards as this node's proxies see them.
     shards: RwLock<HashMap<DatabaseId, Vec<Arc<ClusterShard>>>>,
 }
@@ -35,6 +38,35 @@ impl Served {
 
     pub fn remove(&self, id: DatabaseId, shard: ShardNumber) {
         self.copies.write().remove(&(id, shard));
+    }
+
+    pub fn insert_replicated(&self, shard: ShardUid, copy: &Arc<ShardCopy>) {
+        self.replicated.write().insert(shard, Arc::clone(copy));
+    }
+
+    pub fn remove_replicated(&self, shard: ShardUid) {
+        self.replicated.write().remove(&shard);
+    }
+
+    /// What the copy of a shard with replicas knows of itself. `None`: there is none here, or its dataset is still being loaded.
+    pub fn ask_copy(&self, shard: ShardUid) -> Option<CopyAnswer> {
+        let copy = self.replicated.read().get(&shard).cloned()?;
+        let (standing, status) = (copy.standing(), copy.status());
+        let state = match status.role {
+            CopyRole::Rests => "rests",
+            CopyRole::Follows { is_synchronising: true, .. } => "is given the dataset",
+            CopyRole::Follows { is_connected: true, .. } => "follows",
+            CopyRole::Follows { .. } => "does not reach its primary",
+            CopyRole::Promotes(_) => "is being promoted",
+            CopyRole::Serves { is_open: true, .. } => "serves",
+            CopyRole::Serves { is_open: false, .. } => "has no serving lease",
+        };
+        Some(CopyAnswer {
+            shard,
+            report: copy.report(),
+            serving: standing.served.filter(|_| standing.serves),
+            state: status.trouble.unwrap_or_else(|| state.to_owned()),
+        })
     }
 
     pub fn insert_proxy(&self, id: DatabaseId, proxy: &Arc<Database>) {
@@ -82,12 +114,12 @@ impl Links {
         let Some(node) = self.node.upgrade() else { return };
         let worker = self.next.fetch_add(1, Relaxed) % node.workers();
         let (served, trust) = (Arc::clone(&self.served), Arc::clone(&self.trust));
-        node.run_on_worker(worker, Box::new(move || Box::pin(serve(hello, served, trust))));
+        node.run_on_worker(worker, Box::new(move || Box::pin(beside_scripts(serve(hello, served, trust)))));
     }
 }
 
 async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
-    let (peer, stream) = match accept_link(hello).await {
+    let (peer, stream) = match accept_link(hello, PolledSocket).await {
         Ok(accepted) => accepted,
         // It asks all the time. `Peers` says so, once, at each of the two nodes.
         Err(error) if error.kind() == io::ErrorKind::Unsupported => {
@@ -135,7 +167,12 @@ async fn accept_sessions(link: &Link, served: &Served, name: &str) {
             session.refuse();
             continue;
         };
-        if let Err(error) = copy.serve_proxy(SessionStream::Link(session), target.is_divided, name) {
+        let session = SessionStream::Link(session);
+        let attended = match target.purpose {
+            Purpose::Client { is_divided } => copy.serve_proxy(session, is_divided, name),
+            Purpose::Replica => copy.serve_replica(session, name),
+        };
+        if let Err(error) = attended {
             tracing::debug!("a session with {} was not served: {error}", copy.name());
         }
     }

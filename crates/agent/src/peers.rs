@@ -5,7 +5,7 @@ use cluster::ids::NodeId;
 use link::{Link, Options, Role};
 use membership::api_stream::{self, ApiStream, ApiUnreachable};
 use membership::link_stream::{LinkStream, link_protocol};
-use node::SESSION_WINDOW_BYTES;
+use node::{PolledSocket, SESSION_WINDOW_BYTES, beside_scripts};
 use parking_lot::{Mutex, RwLock};
 use pki::{API_PROTOCOL, CurrentCredential, Trust};
 use rustls::ClientConfig;
@@ -13,8 +13,11 @@ use rustls::time_provider::DefaultTimeProvider;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -123,7 +126,7 @@ impl Peers {
             }
             links.insert(node, PeerLink::Connecting);
             let peers = Arc::clone(self);
-            drop(tokio::task::spawn_local(async move { peers.run(node).await }));
+            drop(tokio::task::spawn_local(beside_scripts(async move { peers.run(node).await })));
             None
         })
     }
@@ -199,12 +202,13 @@ impl Peers {
         }
     }
 
-    async fn connect(&self, node: NodeId) -> io::Result<(pki::PeerCertificate, LinkStream)> {
+    /// A new connection to the node, behind its handshake.
+    pub async fn connect(&self, node: NodeId) -> io::Result<(pki::PeerCertificate, LinkStream<PolledSocket>)> {
         let (address, tls) = self.way_to(node, link_protocol(self.enciphers))?;
         let connected = async {
             let stream = TcpStream::connect(&address).await?;
             stream.set_nodelay(true)?;
-            LinkStream::open(stream, tls).await
+            LinkStream::open(PolledSocket(stream), tls).await
         };
         timeout(CONNECT_TIMEOUT, connected).await.map_err(|_| io::ErrorKind::TimedOut)?
     }
@@ -233,13 +237,19 @@ pub fn is_echo(message: &[u8]) -> bool {
 /// Waits until the other end is believed no more: its node is shut out, or its certificate's authority was replaced.
 pub async fn refusal(trust: &Trust, peer: &pki::PeerCertificate) -> pki::Refusal {
     let mut seen = None;
-    loop {
-        let changes = trust.changes();
-        if seen.replace(changes) != Some(changes)
-            && let Err(refusal) = trust.still_admits(peer)
-        {
-            return refusal;
+    let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
+    poll_fn(|cx| {
+        // While a script blocks the thread, no timer fires: then this is polled every few milliseconds.
+        while timer.as_mut().poll(cx).is_ready() || tokio::time::Instant::now() >= timer.deadline() {
+            let changes = trust.changes();
+            if seen.replace(changes) != Some(changes)
+                && let Err(refusal) = trust.still_admits(peer)
+            {
+                return Poll::Ready(refusal);
+            }
+            timer.as_mut().reset(tokio::time::Instant::now() + ADMISSION_INTERVAL);
         }
-        tokio::time::sleep(ADMISSION_INTERVAL).await;
-    }
+        Poll::Pending
+    })
+    .await
 }

@@ -2,7 +2,7 @@
 
 use crate::peers::Peers;
 use cluster::ids::{DatabaseId, NodeId, ShardNumber};
-use node::{Database, Node, SessionStream, Unblock};
+use node::{Database, Node, SessionStream, Unblock, beside_scripts};
 use parking_lot::RwLock;
 use std::any::Any;
 use std::fmt;
@@ -16,34 +16,41 @@ const AGAIN: Duration = Duration::from_millis(10);
 
 /// How long a shard may take to say what it has.
 const ASK_TIMEOUT: Duration = Duration::from_secs(2);
+/// More than that: no timer fires on a worker's thread that a script blocks.
+const ANSWERS_TIMEOUT: Duration = Duration::from_secs(3);
 
-/// INFO of each of these shards. An error: why the shard has not answered. On a thread that may wait.
-pub fn infos(
+/// The text that each of these shards replies to a command. An error: why the shard has not answered. On a thread that may wait.
+pub fn ask_all(
     node: &Arc<Node>,
     runtime: &Handle,
     shards: Vec<Arc<ClusterShard>>,
-    section: &str,
+    command: &str,
 ) -> Vec<Result<String, String>> {
+    let silent = || Err("it does not answer".to_owned());
     let ask = |(number, shard): (usize, Arc<ClusterShard>)| {
         let (sender, answer) = tokio::sync::oneshot::channel();
-        let section = section.to_owned();
+        let command = command.to_owned();
         let ask = async move {
-            let asked = tokio::time::timeout(ASK_TIMEOUT, shard.ask_info(&section)).await;
-            let answer = asked.unwrap_or_else(|_| Err("it does not answer".to_owned()));
+            let asked = tokio::time::timeout(ASK_TIMEOUT, shard.ask(&command)).await;
             // Whoever asked may have gone.
-            let _ = sender.send(answer);
+            let _ = sender.send(asked.unwrap_or_else(|_| silent()));
         };
         // Links and sessions belong to workers.
-        node.run_on_worker(number % node.workers(), Box::new(move || Box::pin(ask)));
+        node.run_on_worker(number % node.workers(), Box::new(move || Box::pin(beside_scripts(ask))));
         answer
     };
     let answers: Vec<_> = shards.into_iter().enumerate().map(ask).collect();
     runtime.block_on(async move {
-        let mut infos = Vec::with_capacity(answers.len());
+        let deadline = tokio::time::Instant::now() + ANSWERS_TIMEOUT;
+        let mut texts = Vec::with_capacity(answers.len());
         for answer in answers {
-            infos.push(answer.await.unwrap_or_else(|_| Err("the node is stopping".to_owned())));
+            let answer = tokio::time::timeout_at(deadline, answer).await;
+            texts.push(
+                answer
+                    .map_or_else(|_| silent(), |sent| sent.unwrap_or_else(|_| Err("the node is stopping".to_owned()))),
+            );
         }
-        infos
+        texts
     })
 }
 
@@ -69,12 +76,26 @@ pub struct ClusterShard {
 pub struct Target {
     pub database: DatabaseId,
     pub shard: ShardNumber,
-    pub is_divided: bool,
+    pub purpose: Purpose,
+}
+
+/// Who is at the beginning of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// A client of the database, at its proxy.
+    Client { is_divided: bool },
+    /// Another copy of the shard, which follows this one.
+    Replica,
 }
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}/{}", self.database, self.shard, u8::from(self.is_divided))
+        let purpose = match self.purpose {
+            Purpose::Client { is_divided: false } => "0",
+            Purpose::Client { is_divided: true } => "1",
+            Purpose::Replica => "replica",
+        };
+        write!(f, "{}/{}/{purpose}", self.database, self.shard)
     }
 }
 
@@ -86,9 +107,10 @@ impl Target {
         let target = Target {
             database: parts.next()?.parse().ok()?,
             shard: ShardNumber(parts.next()?.parse().ok()?),
-            is_divided: match parts.next()? {
-                "0" => false,
-                "1" => true,
+            purpose: match parts.next()? {
+                "0" => Purpose::Client { is_divided: false },
+                "1" => Purpose::Client { is_divided: true },
+                "replica" => Purpose::Replica,
                 _ => return None,
             },
         };
@@ -97,8 +119,14 @@ impl Target {
 }
 
 impl ClusterShard {
-    pub fn new(name: String, target: Target, peers: Arc<Peers>) -> ClusterShard {
-        let is_divided = target.is_divided;
+    /// `is_divided`: the database has other shards too.
+    pub fn new(
+        name: String,
+        (database, shard): (DatabaseId, ShardNumber),
+        is_divided: bool,
+        peers: Arc<Peers>,
+    ) -> ClusterShard {
+        let target = Target { database, shard, purpose: Purpose::Client { is_divided } };
         ClusterShard { name, target: target.to_string(), is_divided, peers, place: RwLock::default() }
     }
 
@@ -112,8 +140,8 @@ impl ClusterShard {
 }
 
 impl ClusterShard {
-    /// INFO of the owner. Call this on a worker's thread.
-    pub async fn ask_info(&self, section: &str) -> Result<String, String> {
+    /// The text that the owner replies to a command. Call this on a worker's thread.
+    pub async fn ask(&self, command: &str) -> Result<String, String> {
         use node::Shard;
         use tokio::io::{AsyncReadExt, AsyncWriteExt};
         let mut stream = loop {
@@ -125,7 +153,7 @@ impl ClusterShard {
             }
         };
         let asked = async {
-            stream.write_all(format!("INFO {section}\r\n").as_bytes()).await?;
+            stream.write_all(format!("{command}\r\n").as_bytes()).await?;
             let mut reply = Vec::new();
             loop {
                 let line = reply.iter().position(|&byte| byte == b'\n');
@@ -215,8 +243,8 @@ mod tests {
     #[test]
     fn a_target_reads_back_and_anything_else_is_none() {
         let database = "001122334455667788990000".parse().unwrap();
-        for is_divided in [false, true] {
-            let target = Target { database, shard: ShardNumber(65535), is_divided };
+        for purpose in [Purpose::Client { is_divided: false }, Purpose::Client { is_divided: true }, Purpose::Replica] {
+            let target = Target { database, shard: ShardNumber(65535), purpose };
             assert_eq!(Target::parse(target.to_string().as_bytes()), Some(target));
         }
         for wrong in [
@@ -224,6 +252,7 @@ mod tests {
             "/",
             "001122334455667788990000/1",
             "001122334455667788990000/1/2",
+            "001122334455667788990000/1/replicas",
             "001122334455667788990000/1/1/",
             "x/1/1",
         ] {

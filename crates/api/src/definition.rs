@@ -90,7 +90,9 @@ fn typed(form: Form, about: String, or_null: bool) -> RefOr<Schema> {
         Form::Number => u32::schema(),
         Form::Size | Form::RamLimit | Form::Time => u64::schema(),
         Form::Texts => Vec::<String>::schema(),
-        Form::Text | Form::Path | Form::Password | Form::Persistence | Form::Primary => String::schema(),
+        Form::Text | Form::Path | Form::Password | Form::Persistence | Form::Replication | Form::Primary => {
+            String::schema()
+        }
     };
     let (kind, description) = match &mut schema {
         RefOr::T(Schema::Object(object)) => (&mut object.schema_type, &mut object.description),

@@ -179,18 +179,20 @@ pub struct MissingNode {
     pub why: String,
 }
 
+/// What the other nodes have answered, by their names, and those that have not.
+pub struct Others<T> {
+    pub answers: Vec<(String, T)>,
+    pub missing: Vec<MissingNode>,
+}
+
 /// The name of this node in its cluster.
 pub fn own_name(app: &App) -> Result<String, ApiError> {
     let status = app.agent.as_ref().and_then(|agent| agent.status().ok());
     status.map(|status| status.member.name.to_string()).ok_or_else(no_member)
 }
 
-/// What the other nodes answer to the request at hand, asked for this path instead, by their names; and those that do not answer. Waits, so
-/// it is for the thread of a handler.
-pub fn read_others<T: DeserializeOwned + Send + 'static>(
-    cx: &Cx,
-    path: &str,
-) -> Result<(Vec<(String, T)>, Vec<MissingNode>), ApiError> {
+/// What the other nodes answer to the request at hand, asked for this path instead. Waits, so it is for the thread of a handler.
+pub fn read_others<T: DeserializeOwned + Send + 'static>(cx: &Cx, path: &str) -> Result<Others<T>, ApiError> {
     let who = middleware::logged_in(cx.who.as_ref())?;
     let query: Vec<String> = cx.query.iter().map(|(name, value)| format!("{name}={}", percent(value))).collect();
     let uri = Uri::try_from(format!("{path}?{}", query.join("&")));
@@ -209,16 +211,16 @@ pub fn read_others<T: DeserializeOwned + Send + 'static>(
             asked.spawn_on(answered, &runtime);
         }
     }
-    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    let (mut answers, mut missing) = (Vec::new(), Vec::new());
     for (node, answer) in runtime.block_on(asked.join_all()) {
         match answer {
-            Ok(answer) => found.push((node, answer)),
+            Ok(answer) => answers.push((node, answer)),
             Err(error) => missing.push(MissingNode { node, why: error.message().to_owned() }),
         }
     }
-    found.sort_by(|(a, _), (b, _)| a.cmp(b));
+    answers.sort_by(|(a, _), (b, _)| a.cmp(b));
     missing.sort_by(|a, b| a.node.cmp(&b.node));
-    Ok((found, missing))
+    Ok(Others { answers, missing })
 }
 
 /// A value as it is in a query.

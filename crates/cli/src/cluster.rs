@@ -357,7 +357,10 @@ fn operations(reply: &Value) -> String {
             .collect();
         let state = match operation["error"].as_str() {
             Some(why) => format!("failed: {why}"),
-            None => text(&operation["state"]),
+            None => match operation["about"].as_str() {
+                Some(about) => format!("{}, {about}", text(&operation["state"])),
+                None => text(&operation["state"]),
+            },
         };
         vec![
             time(&operation["started_ms"]),

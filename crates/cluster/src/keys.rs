@@ -23,6 +23,8 @@ pub enum Key {
     Shard(DatabaseId, ShardNumber),
     /// `ops/<id>`
     Operation(OperationId),
+    /// `failovers/<id>`
+    Failover(OperationId),
     /// `layout`
     Layout,
     /// `ctl/leader`
@@ -60,6 +62,7 @@ impl fmt::Display for Key {
             Key::Map(id) => write!(f, "db/{id}/map"),
             Key::Shard(id, number) => write!(f, "db/{id}/shard/{number}"),
             Key::Operation(id) => write!(f, "ops/{id}"),
+            Key::Failover(id) => write!(f, "failovers/{id}"),
             Key::Layout => f.write_str("layout"),
             Key::Leader => f.write_str("ctl/leader"),
             Key::FeatureLevel => f.write_str("feature_level"),
@@ -91,6 +94,7 @@ fn parse(text: &str) -> Option<Key> {
         ["db", id, "map"] => Key::Map(id.parse().ok()?),
         ["db", id, "shard", number] => Key::Shard(id.parse().ok()?, ShardNumber(number.parse().ok()?)),
         ["ops", id] => Key::Operation(id.parse().ok()?),
+        ["failovers", id] => Key::Failover(id.parse().ok()?),
         ["layout"] => Key::Layout,
         ["ctl", "leader"] => Key::Leader,
         ["feature_level"] => Key::FeatureLevel,
@@ -121,6 +125,7 @@ mod tests {
             format!("db/{DATABASE}/shard/0"),
             format!("db/{DATABASE}/shard/65535"),
             "ops/0123456789abcdef".to_owned(),
+            "failovers/0123456789abcdef".to_owned(),
             "layout".to_owned(),
             "ctl/leader".to_owned(),
             "feature_level".to_owned(),

@@ -124,6 +124,9 @@ pub fn of_copy(database: &Definition, workers: u64) -> Result<Definition, LimitE
     let copy = Definition {
         shards: 1,
         replicas: 0,
+        // A copy alone waits for nobody: what it has to wait for, it is told with its role.
+        replication: Definition::default().replication,
+        min_in_sync: 1,
         zones: Vec::new(),
         ram_limit_bytes: part(database.ram_limit_bytes),
         // The parts of RAM and flash are rounded each, so the flash limit stays above the flash for values if it was.

@@ -10,6 +10,7 @@
 //! | `db/<id>/map` | [`MapRecord`] | API at creation, then splits |
 //! | `db/<id>/shard/<n>` | [`ShardRecord`] | primary, and the controller |
 //! | `ops/<id>` | [`OperationRecord`] | API at its begin, then the agents of its nodes |
+//! | `failovers/<id>` | [`FailoverRecord`] | controller |
 //! | `layout` | [`LayoutRecord`] | API, with whatever needs room on nodes |
 //! | `ctl/leader` | [`LeaderRecord`] | controller, with a lease |
 //! | `feature_level` | [`FeatureLevelRecord`] | controller |
@@ -23,7 +24,9 @@
 //! field is an error to an older node, so it may be written only when `feature_level` says that there is no older node. Numbers are
 //! integers: a fraction that an older node writes back may differ in its last digit.
 
-use crate::ids::{ConsoleKey, CopyNumber, DatabaseId, Epoch, HashSecret, Incarnation, NodeId, ProcessId, ShardUid};
+use crate::ids::{
+    ConsoleKey, CopyNumber, DatabaseId, Epoch, HashSecret, Incarnation, NodeId, ProcessId, ShardNumber, ShardUid,
+};
 use crate::keys::Key;
 use crate::limits::REPLICAS_MAX;
 use crate::names::{Address, DatabaseName, NodeName, ZoneName};
@@ -365,6 +368,9 @@ pub struct ShardRecord {
     pub assignments: Vec<Assignment>,
     /// The number of the next copy.
     pub next_copy: CopyNumber,
+    /// Of a shard with replicas: how many of the flushes that operators have asked for its dataset has done.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub flushes: u64,
     #[serde(flatten)]
     pub unknown: Unknown,
 }
@@ -402,12 +408,22 @@ impl ShardRecord {
             in_sync: Vec::new(),
             assignments,
             next_copy,
+            flushes: 0,
             unknown: Unknown::new(),
         }
     }
 
     pub fn node_of(&self, copy: CopyNumber) -> Option<NodeId> {
         self.assignments.iter().find(|assigned| assigned.copy == copy).map(|assigned| assigned.node)
+    }
+
+    /// Without the copy on this node, which is not the primary.
+    #[must_use]
+    pub fn without(&self, node: NodeId) -> ShardRecord {
+        let mut rest = self.clone();
+        rest.assignments.retain(|assigned| assigned.node != node);
+        rest.in_sync.retain(|member| rest.assignments.iter().any(|assigned| assigned.copy == member.copy));
+        rest
     }
 
     /// There is one in each record that was checked.
@@ -569,6 +585,33 @@ impl Record for OperationRecord {
             }
         }
         Ok(())
+    }
+}
+
+/// A change of a shard's primary that no operator has asked for. The last ones are kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct FailoverRecord {
+    pub database: DatabaseId,
+    pub shard: ShardNumber,
+    /// The shard's name.
+    pub target: String,
+    /// Why the old primary was given up.
+    pub cause: String,
+    /// The nodes of the old primary and of the new one.
+    pub from: NodeName,
+    pub to: NodeName,
+    /// The epoch that the new primary serves in.
+    pub epoch: Epoch,
+    /// When the controller missed the old primary, and when it named the new one: milliseconds since 1970.
+    pub missed_ms: u64,
+    pub named_ms: u64,
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+impl Record for FailoverRecord {
+    fn lies_at(key: &Key) -> bool {
+        matches!(key, Key::Failover(_))
     }
 }
 

@@ -5,9 +5,9 @@ use crate::keys::Key;
 use crate::limits::{self, Resources};
 use crate::placement::{Condition, DatabaseCopies, Layout, NodeRoom, ShardCopies};
 use crate::records::{
-    self, ConsoleEndedRecord, ConsoleKeyRecord, ConsoleUsersRecord, DatabaseState, FeatureLevelRecord, FunctionsRecord,
-    LayoutRecord, LeaderRecord, LiveRecord, MapRecord, NodeRecord, OperationRecord, Record, RecordError, ShardRecord,
-    SpecRecord, UsersRecord,
+    self, ConsoleEndedRecord, ConsoleKeyRecord, ConsoleUsersRecord, DatabaseState, FailoverRecord, FeatureLevelRecord,
+    FunctionsRecord, LayoutRecord, LeaderRecord, LiveRecord, MapRecord, NodeRecord, OperationRecord, Record,
+    RecordError, ShardRecord, SpecRecord, UsersRecord,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -53,6 +53,7 @@ pub struct View {
     pub live: BTreeMap<NodeId, Revised<LiveRecord>>,
     pub databases: BTreeMap<DatabaseId, DatabaseView>,
     pub operations: BTreeMap<OperationId, Revised<OperationRecord>>,
+    pub failovers: BTreeMap<OperationId, Revised<FailoverRecord>>,
     pub layout: Option<Revised<LayoutRecord>>,
     pub leader: Option<Revised<LeaderRecord>>,
     pub feature_level: Option<Revised<FeatureLevelRecord>>,
@@ -89,6 +90,7 @@ impl View {
                 self.database(id).shards.insert(number, shard);
             }
             Key::Operation(id) => drop(self.operations.insert(id, kept(key, bytes, revision)?)),
+            Key::Failover(id) => drop(self.failovers.insert(id, kept(key, bytes, revision)?)),
             Key::Layout => self.layout = Some(kept(key, bytes, revision)?),
             Key::Leader => self.leader = Some(kept(key, bytes, revision)?),
             Key::FeatureLevel => self.feature_level = Some(kept(key, bytes, revision)?),
@@ -112,6 +114,7 @@ impl View {
             Key::Map(id) => self.database(id).map = None,
             Key::Shard(id, number) => drop(self.database(id).shards.remove(&number)),
             Key::Operation(id) => drop(self.operations.remove(&id)),
+            Key::Failover(id) => drop(self.failovers.remove(&id)),
             Key::Layout => self.layout = None,
             Key::Leader => self.leader = None,
             Key::FeatureLevel => self.feature_level = None,
@@ -152,7 +155,7 @@ impl View {
     /// The nodes and what is placed on them. A database whose records are not complete takes nothing yet. `workers`: how many a node has.
     pub fn layout(&self, workers: u64) -> Layout {
         // The one that is to be created has a proxy too.
-        let databases = self.databases.len() as u64 + 1;
+        let databases = self.databases.values().filter(|database| database.spec.is_some()).count() as u64 + 1;
         let node = |(id, node): (&NodeId, &Revised<NodeRecord>)| NodeRoom {
             id: *id,
             name: node.name.clone(),

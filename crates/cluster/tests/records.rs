@@ -7,9 +7,9 @@ use cluster::ids::{
 use cluster::keys::Key;
 use cluster::records::{
     Addresses, Assignment, Capacity, ConsoleEndedRecord, ConsoleKeyRecord, ConsoleUsersRecord, DatabaseState,
-    FeatureLevelRecord, FunctionsRecord, LayoutRecord, LeaderRecord, LiveRecord, MapRecord, Member, NodeRecord,
-    NodeStep, OperationKind, OperationRecord, RECORD_BYTES_MAX, Record, Role, ShardRecord, SpecRecord, Step, StepKind,
-    StoredDefinition, Unknown, UsersRecord, Versions, decode, encode,
+    FailoverRecord, FeatureLevelRecord, FunctionsRecord, LayoutRecord, LeaderRecord, LiveRecord, MapRecord, Member,
+    NodeRecord, NodeStep, OperationKind, OperationRecord, RECORD_BYTES_MAX, Record, Role, ShardRecord, SpecRecord,
+    Step, StepKind, StoredDefinition, Unknown, UsersRecord, Versions, decode, encode,
 };
 use cluster::stripes::StripeMap;
 use config::definition::{Definition, FIELDS};
@@ -150,6 +150,19 @@ impl<F: FnMut(Key, Vec<u8>, &dyn Fn(&[u8]) -> Result<Vec<u8>, String>)> All<F> {
         self.of(Key::Map(DATABASE), &MapRecord { runs, unknown: unknown.clone() });
         self.of(Key::Shard(DATABASE, ShardNumber(7)), &shard_record());
         self.of(Key::Operation(OperationId([3; 8])), &operation_record());
+        let failover = FailoverRecord {
+            database: DATABASE,
+            shard: ShardNumber(7),
+            target: "orders.7".to_owned(),
+            cause: "its node does not run".to_owned(),
+            from: "n1".parse().unwrap(),
+            to: "n2".parse().unwrap(),
+            epoch: Epoch::FIRST,
+            missed_ms: 1,
+            named_ms: 2,
+            unknown: unknown.clone(),
+        };
+        self.of(Key::Failover(OperationId([4; 8])), &failover);
         self.of(Key::Layout, &LayoutRecord { changes: 5, unknown: unknown.clone() });
         let process = ProcessId([1; 8]);
         self.of(Key::Leader, &LeaderRecord { node: node(1), process, unknown: unknown.clone() });

@@ -24,6 +24,8 @@ pub enum Task {
         local: bool,
     },
     RewriteConfig,
+    /// CONFIG SET and CONFIG REWRITE of a database whose settings are kept for all of its shards: waits until they have what is set.
+    SpreadSettings,
     /// SAVE.
     Save,
     /// The dump after FLUSHALL.
@@ -48,6 +50,7 @@ impl fmt::Debug for Task {
         f.write_str(match self {
             Task::SetConfig { .. } => "SetConfig",
             Task::RewriteConfig => "RewriteConfig",
+            Task::SpreadSettings => "SpreadSettings",
             Task::Save => "Save",
             Task::SaveFlushed => "SaveFlushed",
             Task::Reload { .. } => "Reload",

@@ -169,6 +169,9 @@ fn replconf(cx: &mut Cx<'_>) -> Run {
             }
             () if is("rdb-only") => replica.only_dump = int_or_error(value)? != 0,
             () if is("version") => replica.version = printable(value),
+            () if replica.is_of_shard && is("copy") => replica.copy = number(value)?,
+            () if replica.is_of_shard && is("incarnation") => replica.incarnation = printable(value),
+            () if replica.is_of_shard && is("epoch") => replica.epoch = number(value)?,
             () => {
                 let text = format!("ERR Unrecognized REPLCONF option: {}", String::from_utf8_lossy(option));
                 return Err(Stop::Error(text.into()));
@@ -177,6 +180,11 @@ fn replconf(cx: &mut Cx<'_>) -> Run {
     }
     cx.out.ok();
     Ok(())
+}
+
+fn number<T: std::str::FromStr>(value: &[u8]) -> Result<T, Stop> {
+    let number = std::str::from_utf8(value).ok().and_then(|text| text.parse().ok());
+    number.ok_or(Stop::error("ERR value is not an integer or out of range"))
 }
 
 /// Keeps only printable characters, because the text becomes a part of a line of INFO.

@@ -149,6 +149,12 @@ pub struct Replica {
     pub version: Box<str>,
     /// Whether it wants only a dump, and no stream after it.
     pub only_dump: bool,
+    /// It is a copy of the same shard, at a node of the cluster: what it says of itself is believed.
+    pub is_of_shard: bool,
+    /// Which copy it is, with which dataset, and the epoch of the primary that it follows.
+    pub copy: u32,
+    pub incarnation: Box<str>,
+    pub epoch: u64,
     /// Set by PSYNC and SYNC: the connection is to become a replica's.
     pub asks: Option<Ask>,
 }

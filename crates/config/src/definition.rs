@@ -60,9 +60,14 @@ pub enum Form {
     Password,
     /// One of [`PERSISTENCE`].
     Persistence,
+    /// One of [`REPLICATION`].
+    Replication,
     /// HOST:PORT; empty: none.
     Primary,
 }
+
+/// Whether a write waits for the in-sync replicas of its shard.
+pub const REPLICATION: &[&str] = &["async", "sync"];
 
 /// Nothing survives a restart; or `appendonly yes`, and the word is `appendfsync`.
 pub const PERSISTENCE: &[&str] = &["none", "no", "everysec", "always"];
@@ -202,10 +207,14 @@ fields! {
 
     /// Parts that a cluster divides the keys into; 1 on a node outside of a cluster
     shards: u32 = 1, Placement, Number, "", "shards" "N" {}
-    /// Replicas that a cluster will place on other nodes by itself. They are not built yet: only 0 is accepted. Today, create a replica with replica_of on another node
+    /// Copies of each shard that a cluster keeps on other nodes beside the primary; 0 on a node outside of a cluster, where replica_of makes a replica
     replicas: u32 = 0, Placement, Number, "", "replicas" "N" {
-        create: "Replicas that a cluster will place on other nodes by itself. They are not built yet: only 0 is accepted. Today, create a replica with --replica-of on another node"
+        create: "Copies of each shard that a cluster keeps on other nodes beside the primary [default: 0]. Outside of a cluster, create a replica with --replica-of on another node"
     }
+    /// When a write of a database with replicas is acknowledged: async, at once; sync, when every replica that may take over has it
+    replication: String = "async".to_owned(), Placement, Replication, "", "replication" "KIND" { missing: "async" }
+    /// Writes are refused while fewer copies of their shard are in sync, the primary among them
+    min_in_sync: u32 = 1, Placement, Number, "", "min-in-sync" "N" { missing: "1" }
     /// Whether the data survives restarts: none, or when it is put on the device: no, everysec, always
     persistence: String = "none".to_owned(), Placement, Persistence, "", "persistence" "KIND", change: String {
         missing: "everysec with flash, otherwise none",

@@ -9,7 +9,7 @@ use crate::worker::Worker;
 use base::clock::wall_ms;
 use commands::Args;
 use commands::host::{Access, AclDenial, AclSelector, AclUser, ClientFilter, Denial, Killed, Rights, Space};
-use commands::session::{Forwarded, Session};
+use commands::session::{Forwarded, Replica, Session};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -46,8 +46,8 @@ pub fn refresh(hub: &Hub, session: &mut Session) {
 #[cold]
 fn look_up(hub: &Hub, session: &mut Session) {
     session.user_version = hub.users.version();
-    if session.forwarded.is_some() {
-        // Its proxy says who it is.
+    if session.forwarded.is_some() || session.replica.as_ref().is_some_and(|replica| replica.is_of_shard) {
+        // A node of the cluster says who it is.
         return;
     }
     session.rights = match hub.users.get(session.user.as_bytes()) {
@@ -90,6 +90,19 @@ pub fn begin_for(hub: &Hub, session: &mut Session, is_divided: bool) {
     session.authenticated = true;
     session.forwarded = Some(Forwarded { is_divided, rejects: false });
     session.changed = true;
+}
+
+/// What a replica of the same shard may do.
+const REPLICA_RULES: [&str; 4] = ["-@all", "+ping", "+replconf", "+psync"];
+
+/// Starts a session of a copy of the same shard, at a node of the cluster.
+pub fn begin_for_replica(hub: &Hub, session: &mut Session) {
+    session.user_version = hub.users.version();
+    session.user = Cow::Borrowed("(replica)");
+    session.authenticated = true;
+    let rules = REPLICA_RULES.map(|rule| rule.as_bytes().to_vec());
+    session.rights = Some(Arc::new(with_rules("(replica)", &rules).expect("the rules are right")));
+    session.replica = Some(Box::new(Replica { is_of_shard: true, ..Replica::default() }));
 }
 
 /// From now on a proxy's session has this user's rights: those by these rules, or all if there are none. The proxy says which, because

@@ -60,15 +60,28 @@ pub const RUN_AS: &str = "RUN-AS";
 /// A proxy's word: the client has written to this dataset, by another way than this session, up to now. WAIT waits for that too.
 pub const WROTE: &str = "WROTE";
 
+/// A proxy's word: `REVISIONS`. The reply has the revisions of the records that the copy has taken, a line for each: `functions:12`. It runs
+/// while a script is busy, because the new settings may be what makes an end of the script possible.
+pub const REVISIONS: &str = "REVISIONS";
+
+/// The proxy's words.
+const OF_PROXIES: [&str; 3] = [RUN_AS, WROTE, REVISIONS];
+
 /// Whether it is a word of the node's own, which this connection may say.
 pub fn is_own_word(session: &Session, name: &[u8]) -> bool {
     (session.repeats && (name == REPLAY_AT.as_bytes() || name == ERRORS_ONLY.as_bytes()))
-        || (session.forwarded.is_some() && (name == RUN_AS.as_bytes() || name == WROTE.as_bytes()))
+        || (session.forwarded.is_some() && OF_PROXIES.iter().any(|word| name == word.as_bytes()))
 }
 
-/// Obeys [`REPLAY_AT`], [`ERRORS_ONLY`], [`RUN_AS`] or [`WROTE`].
+/// Obeys [`REPLAY_AT`], [`ERRORS_ONLY`], [`RUN_AS`], [`WROTE`] or [`REVISIONS`].
 #[cold]
 pub fn own_word(hub: &Hub, session: &mut Session, args: Args<'_>, output: &mut Vec<u8>) -> Result<(), Halt> {
+    if &args[0] == REVISIONS.as_bytes() {
+        let (functions, settings) = (hub.scripts.agreed.load(Relaxed), hub.settings_revision.load(Relaxed));
+        let text = format!("functions:{functions}\r\nsettings:{settings}\r\n");
+        Out::new(output, session.proto).bulk(text.as_bytes());
+        return Ok(());
+    }
     if &args[0] == WROTE.as_bytes() {
         session.written.to = hub.dataset.journaling.position();
         session.replicated.to = hub.dataset.journaling.stream.offset();
@@ -142,7 +155,7 @@ pub fn admit<'w>(
         if acl::is_loader(&session.user) {
             return Err(Halt::Wait(Wait::Stripes));
         }
-        if !command.is(bit::ALLOW_BUSY) {
+        if !command.is(bit::ALLOW_BUSY) && !follows_client(session, command) {
             return Err(refused(worker, command, text.into()));
         }
     } else if nested_poll::is_on() && worker.runs_script() && !runs_beside(worker, session, command, args) {
@@ -237,6 +250,13 @@ fn refused_while_loading(worker: &Worker, command: &Command) -> Option<Halt> {
             Some(refused(worker, command, text.into()))
         }
     }
+}
+
+/// What a proxy's session says about its client (`ForwardingSession::follow`), and never a client itself. If it were refused, the session's
+/// next commands would run in another logical database, or count as accesses.
+#[cold]
+fn follows_client(session: &Session, command: &Command) -> bool {
+    session.forwarded.is_some() && matches!(command.name, "select" | "client|no-touch" | "client|id")
 }
 
 /// Commands that watch keys, or forget watched keys, lock stripes. So they cannot run while a script is busy,

@@ -20,6 +20,7 @@ use crate::execute::{Call, Stripes, execute, keys};
 use crate::halt::End;
 use crate::journaling::WriteAdmission;
 use crate::prefetch::MISSES_MAX;
+use crate::replication::Seen;
 use crate::session::{Connection, withhold};
 pub use crate::waiter::Blocked;
 use crate::waiter::{Phase, Served, WaiterState};
@@ -347,6 +348,7 @@ impl Drop for QueuedWait {
 pub async fn sit(connection: &mut Connection) -> Result<(), End> {
     let place = QueuedWait::take(connection);
     let blocked = &*place.blocked;
+    let begun = connection.worker.hub.dataset.journaling.seen();
     connection.hand_over();
     // Send the earlier replies now; they must not wait with the blocked command.
     connection.send()?;
@@ -359,7 +361,7 @@ pub async fn sit(connection: &mut Connection) -> Result<(), End> {
         run_own(&connection.worker, blocked, &connection.client_info).await;
     }
     connection.withdraw();
-    answer(connection, blocked)
+    answer(connection, blocked, begun)
 }
 
 /// Ready(true): the wait is over. Ready(false): this connection must run the command.
@@ -415,11 +417,14 @@ fn poll_reached(worker: &Worker, blocked: &Blocked, until: &UntilReached, cx: &C
     true
 }
 
-fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
+/// `begun`: what was to be seen when the wait began.
+fn answer(connection: &mut Connection, blocked: &Blocked, begun: Seen) -> Result<(), End> {
     let Connection { worker, session, client_info, work, .. } = connection;
     worker.refresh_now_ms();
     let (snapshot, stats) = (worker.config_snapshot(), worker.stats());
-    let output = &mut work.get_or_insert_with(|| worker.take_work()).output;
+    let work = work.get_or_insert_with(|| worker.take_work());
+    work.begin_output();
+    let output = &mut work.output;
     let (phase, served) = {
         let mut state = blocked.state.lock();
         (state.phase, state.served.take())
@@ -470,16 +475,18 @@ fn answer(connection: &mut Connection, blocked: &Blocked) -> Result<(), End> {
         withhold(session, output, reply_from);
     }
     client_info.outbox.drain_into(output);
-    if let Some(work) = work {
-        // Another worker may have written for it.
-        let position = worker.hub.dataset.journaling.position();
-        work.has_seen(0, position);
-        session.written.to = position;
-        if blocked.until_reached.is_none() {
-            session.replicated.to = worker.hub.dataset.journaling.stream.offset();
-        }
+    // Another worker may have written for it.
+    let seen = worker.hub.dataset.journaling.seen();
+    // A command that was not served has seen nothing. Its rejection must not wait: the copy is being closed.
+    let term = if phase == Phase::Served { begun.term } else { seen.term };
+    if phase != Phase::Ended(Unblock::NotOwned) {
+        work.has_seen(Seen { journal: 0, term, ..seen }, seen);
     }
-    let output_bytes = work.as_ref().map_or(0, |work| work.output.len());
+    session.written.to = seen.journal;
+    if blocked.until_reached.is_none() {
+        session.replicated.to = worker.hub.dataset.journaling.stream.offset();
+    }
+    let output_bytes = work.output.len();
     if phase == Phase::Ended(Unblock::Replica) {
         return Err(End::Asked);
     }

@@ -196,13 +196,17 @@ fn run<const PROXY: bool>(connection: &mut Connection) -> Result<Option<Wait>, E
     }
     let full_bytes = pause_bytes.min(snapshot.output_bytes_max);
     access::refresh(&worker.hub, session);
+    work.begin_output();
+    let output_from = work.output.len();
     // Messages that arrived before these commands are sent before their replies.
     client_info.outbox.drain_into(&mut work.output);
-    let seen_from = worker.hub.dataset.journaling.position();
-    session.written.from = seen_from;
+    let seen_from = worker.hub.dataset.journaling.seen();
+    session.written.from = seen_from.journal;
     session.replicated.from = worker.hub.dataset.journaling.stream.offset();
     let mut may_take_fast_path = route::may_take_fast_path(worker, session);
     let routes = if PROXY { worker.hub.routes.get() } else { None };
+    // From here on, the output has rejections only.
+    let mut rejected_from = if session.rejects() { work.output.len() } else { usize::MAX };
     // Commands that took the shortcut and are not counted yet.
     let mut quick = 0;
     let ran = loop {
@@ -309,6 +313,7 @@ fn run<const PROXY: bool>(connection: &mut Connection) -> Result<Option<Wait>, E
                         stats.error(&text);
                     }
                     Halt::NotOwned => {
+                        rejected_from = rejected_from.min(reply_from);
                         reject(session, &mut work.output);
                         stats.error(NOT_OWNED);
                     }
@@ -385,10 +390,21 @@ fn run<const PROXY: bool>(connection: &mut Connection) -> Result<Option<Wait>, E
         }
     };
     stats.commands.add(quick);
-    let seen_to = worker.hub.dataset.journaling.position();
-    work.has_seen(seen_from, seen_to);
-    if seen_from < seen_to {
-        session.written.to = seen_to;
+    if worker.hub.dataset.journaling.may_hold_replies() {
+        let seen_to = worker.hub.dataset.journaling.seen();
+        // A proxy's session that was rejected has only rejections behind the first: they show nothing, and the proxy waits for them.
+        let is_only_rejected = rejected_from <= output_from && session.rejects();
+        // What the node does itself waits for the journal only; and the handshake of a replica must not wait for what this replica is to
+        // acknowledge.
+        let is_of_node = session.repeats || session.replica.as_ref().is_some_and(|replica| replica.is_of_shard);
+        match is_of_node {
+            true => work.has_seen(seen_from.of_journal(), seen_to.of_journal()),
+            false if is_only_rejected => {}
+            false => work.has_seen(seen_from, seen_to),
+        }
+        if seen_from.journal < seen_to.journal {
+            session.written.to = seen_to.journal;
+        }
     }
     let streamed_to = worker.hub.dataset.journaling.stream.offset();
     if session.replicated.from < streamed_to {
@@ -439,7 +455,11 @@ async fn close(mut connection: Connection, end: End) {
             let output = &mut connection.work.get_or_insert_with(|| connection.worker.take_work()).output;
             Out::new(output, connection.session.proto).error(&too_much.text());
         }
-        End::Journal => tracing::warn!(client, "closed: {} waited for the journal, which has failed", addr()),
+        End::Lost => tracing::warn!(
+            client,
+            "closed: {} waited for replies that must not leave: the journal has failed, or the copy does not serve any more",
+            addr()
+        ),
         End::Panic => {
             let work = connection.work.as_deref();
             let place = work.and_then(|work| work.batch.commands.get(work.batch.next).copied());

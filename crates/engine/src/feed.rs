@@ -5,10 +5,13 @@
 use crate::batch::BATCH_COMMANDS_MAX;
 use crate::halt::End;
 use crate::hub::Hub;
-use crate::replication::{Contents, Dump, Gone, Id, Link, Mark, Order, Pace, Phase};
+use crate::replication::{Contents, Dump, Gone, Id, Link, Mark, Order, Pace, Phase, Serving};
 use crate::session::Connection;
 use crate::worker::Worker;
 use base::size::human;
+use cluster::failover::Acknowledgement;
+use cluster::ids::{CopyNumber, Epoch};
+use cluster::records::{Member, Unknown};
 use commands::Args;
 use commands::session::{Ask, Replica};
 use std::convert::Infallible;
@@ -33,6 +36,10 @@ const PACE: Duration = Duration::from_millis(1);
 const MUCH_BYTES: u64 = 64 << 10;
 /// While the dump is made, an empty line tells the replica this often that the link is alive.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
+/// How often a link asks whether a heartbeat is due. So it is late by this at most.
+const HEARTBEAT_PAUSE: Duration = Duration::from_millis(25);
+/// Before a part of the stream: `$`, and the number of its bytes.
+const FRAME_HEAD: &[u8; 13] = b"$0000000000\r\n";
 
 /// What a link sends next.
 enum Step {
@@ -46,6 +53,56 @@ enum Step {
     Stream,
     /// Nothing: the replica has the dump that it wanted.
     Nothing,
+    /// The reason why the replica gets nothing now.
+    Declines(&'static str),
+}
+
+/// What a link has for a replica of the same shard. Behind the dump, its stream comes in frames, and heartbeats come between them: no bytes
+/// of the stream, because they are for this connection only, and an idle shard's journal must not grow with each.
+///
+/// ```text
+/// $0000000042\r\n and 42 bytes of the stream
+/// +EPOCH NUMBER LEASE\r\n   a heartbeat; LEASE is 1 if the primary had a valid lease when it sent this
+/// ```
+///
+/// The replica says `REPLCONF HAS received applied epoch [heartbeat]`, and behind a dump `REPLCONF COPY number INCARNATION digits` first:
+/// with another dataset it is another incarnation.
+struct ShardFeed {
+    /// `None`: it takes a dump, and has not said yet what it is with that.
+    member: Option<Member>,
+    /// The primary's state knows that it follows.
+    is_known: bool,
+    /// The number of the last heartbeat that was sent.
+    heartbeat: Option<u64>,
+    applied: u64,
+    timer: Pin<Box<Sleep>>,
+    is_first: bool,
+}
+
+impl ShardFeed {
+    fn new(member: Option<Member>, applied: u64) -> ShardFeed {
+        let timer = Box::pin(tokio::time::sleep(HEARTBEAT_PAUSE));
+        ShardFeed { member, is_known: false, heartbeat: None, applied, timer, is_first: true }
+    }
+
+    /// Adds a heartbeat, if it is time for one.
+    fn fill(&mut self, serving: &Serving, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
+        let mut is_time = std::mem::take(&mut self.is_first);
+        while self.timer.as_mut().poll(cx).is_ready() {
+            is_time = true;
+            self.timer.as_mut().reset(Instant::now() + HEARTBEAT_PAUSE);
+        }
+        let Some(heartbeat) = is_time.then(|| serving.heartbeat(self.heartbeat)).flatten() else { return false };
+        self.heartbeat = Some(heartbeat.number);
+        let lease = u8::from(heartbeat.has_lease);
+        out.extend_from_slice(format!("+{} {} {lease}\r\n", heartbeat.epoch, heartbeat.number).as_bytes());
+        true
+    }
+}
+
+fn member(copy: u32, incarnation: &str) -> Option<Member> {
+    let incarnation = incarnation.parse().ok()?;
+    Some(Member { copy: CopyNumber(copy), incarnation, unknown: Unknown::new() })
 }
 
 /// The sending side of a link.
@@ -64,6 +121,8 @@ struct Feed {
     next: u64,
     last_sent: Option<Instant>,
     timer: Pin<Box<Sleep>>,
+    /// `Some`: it is a copy of the same shard.
+    shard: Option<ShardFeed>,
 }
 
 /// The link is in the register.
@@ -108,12 +167,17 @@ pub async fn feed(connection: &mut Connection) -> End {
             let output = &mut connection.work.get_or_insert_with(|| worker.take_work()).output;
             output.extend_from_slice(format!("-ERR {why}\r\n").as_bytes());
         }
+        Ended::Declined(why) => {
+            tracing::info!("replica {ip}:{port} gets nothing now: {why}");
+            let output = &mut connection.work.get_or_insert_with(|| worker.take_work()).output;
+            output.extend_from_slice(format!("-NOTNOW {why}\r\n").as_bytes());
+        }
         Ended::File(error) => tracing::error!("replica {ip}:{port}: its dump cannot be read: {error}"),
         Ended::Connection(end) => tracing::info!("the link to replica {ip}:{port} has ended: {end}"),
     }
     drop(registered);
     match end {
-        Ended::Refused(_) => End::Asked,
+        Ended::Refused(_) | Ended::Declined(_) => End::Asked,
         Ended::Connection(end) => end,
         Ended::Gone | Ended::File(_) => End::Killed,
     }
@@ -126,6 +190,8 @@ enum Ended {
     Gone,
     /// There is no dump for it.
     Refused(String),
+    /// It asks again later.
+    Declined(&'static str),
     File(io::Error),
 }
 
@@ -151,7 +217,18 @@ impl Feed {
             next: 0,
             last_sent: None,
             timer: Box::pin(tokio::time::sleep(SIGN_OF_LIFE)),
+            shard: None,
         };
+        let serving = &worker.hub.dataset.journaling.serving;
+        let mut of_shard = None;
+        if feed.replica.is_of_shard {
+            of_shard = member(feed.replica.copy, &feed.replica.incarnation);
+            let epoch = serving.epoch().map(|Epoch(number)| number.get());
+            if of_shard.is_none() || epoch != Some(feed.replica.epoch) {
+                feed.step = Step::Declines("this copy is not the primary of the epoch that it has said");
+                return feed;
+            }
+        }
         let has = u64::try_from(ask.offset).ok().and_then(|offset| offset.checked_sub(1));
         let known = ask.id.parse::<Id>().ok().zip(has);
         if let Some((id, offset)) = known.filter(|(id, offset)| stream.can_continue(id, *offset))
@@ -164,12 +241,20 @@ impl Feed {
             feed.out = line.into_bytes();
             feed.next = offset;
             feed.step = Step::Stream;
+            feed.shard = of_shard.map(|member| ShardFeed::new(Some(member), offset));
             feed.link.set_phase(Phase::Online);
             return feed;
         }
         feed.shared = known.and_then(|(id, _)| stream.shared(&id)).filter(|_| feed.replica.tail);
         if known.is_some() {
             links.refused_partial_syncs.fetch_add(1, Relaxed);
+        }
+        if let Some(member) = of_shard {
+            if !serving.may_be_refilled(member.copy) {
+                feed.step = Step::Declines("it needs a whole dataset, so it leaves the in-sync set first");
+                return feed;
+            }
+            feed.shard = Some(ShardFeed::new(None, 0));
         }
         links.full_syncs.fetch_add(1, Relaxed);
         tracing::info!("replica {who} needs a full synchronisation");
@@ -243,6 +328,7 @@ impl Feed {
             Step::Dump { .. } => return self.fill_from_dump(connection, cx),
             Step::Stream => return self.fill_from_stream(connection, cx),
             Step::Nothing => return Ok(Poll::Pending),
+            Step::Declines(why) => return Err(Ended::Declined(why)),
         }
         Ok(Poll::Ready(()))
     }
@@ -268,6 +354,9 @@ impl Feed {
         let form = if self.replica.pieces { "$PIECES\r\n".to_owned() } else { format!("${bytes}\r\n") };
         self.out.extend_from_slice(form.as_bytes());
         self.next = offset;
+        if let Some(shard) = &mut self.shard {
+            shard.applied = offset;
+        }
         self.link.set_phase(Phase::SendsDump);
         self.step = Step::Dump { dump, at: 0, reading: None };
     }
@@ -327,8 +416,21 @@ impl Feed {
     fn fill_from_stream(&mut self, connection: &Connection, cx: &mut Context<'_>) -> Result<Poll<()>, Ended> {
         let (worker, client) = (&connection.worker, connection.client_info.id);
         let (journaling, links) = (&worker.hub.dataset.journaling, &worker.hub.dataset.links);
+        let mut is_waited_for = links.hurries(self.next);
+        if let Some(shard) = &mut self.shard {
+            if shard.fill(&journaling.serving, cx, &mut self.out) {
+                return Ok(Poll::Ready(()));
+            }
+            // A replica of the same shard holds in its memory what it has not applied, so that it can acknowledge it, and heartbeats do not
+            // wait behind it. It has the same limits, so it has memory for as much as the window is.
+            if self.next >= shard.applied + journaling.stream.window_bytes() as u64 {
+                // What the replica says wakes the link.
+                return Ok(Poll::Pending);
+            }
+            is_waited_for |= journaling.serving.is_sync();
+        }
         let end = journaling.stream.offset();
-        let is_urgent = links.hurries(self.next) || end.saturating_sub(self.next) >= MUCH_BYTES;
+        let is_urgent = is_waited_for || end.saturating_sub(self.next) >= MUCH_BYTES;
         if let Some(until) = self.last_sent.map(|at| at + PACE).filter(|_| !is_urgent)
             && Instant::now() < until
         {
@@ -344,16 +446,22 @@ impl Feed {
         }
         // A replica must not get what this node could still lose: see `appendfsync always`. A command is in the journal before it is in the stream.
         let end = journaling.stream.offset();
-        if worker.commit_waiter.poll_safe(journaling.position(), cx).is_pending() {
+        if worker.commit_waiter.poll_journal_safe(journaling.position(), cx).is_pending() {
             return Ok(Poll::Pending);
         }
         let max = SEND_BYTES_MAX.min(end.saturating_sub(self.next) as usize);
+        let head = if self.shard.is_some() { &FRAME_HEAD[..] } else { &[] };
+        self.out.extend_from_slice(head);
         journaling.stream.read(self.next, max, &mut self.out).map_err(|Gone| Ended::Gone)?;
         // If the stream was replaced by another, the links were ended before.
         if connection.client_info.killed.load(Relaxed) {
             return Err(Ended::Connection(End::Killed));
         }
-        self.next += self.out.len() as u64;
+        let read = self.out.len() - head.len();
+        self.next += read as u64;
+        if !head.is_empty() {
+            self.out[1..11].copy_from_slice(format!("{read:010}").as_bytes());
+        }
         self.last_sent = Some(Instant::now());
         Ok(Poll::Ready(()))
     }
@@ -373,10 +481,12 @@ impl Feed {
         let Connection { worker, work: Some(work), client_info, .. } = connection else { return Ok(()) };
         let now_ms = worker.refresh_now_ms();
         let (batch, limits) = (&mut work.batch, &worker.config_snapshot().limits);
+        let journaling = &worker.hub.dataset.journaling;
+        let mut may_leave = false;
         loop {
             while let Some(&place) = batch.commands.get(batch.next) {
                 batch.next += 1;
-                self.note(batch.args(place), now_ms);
+                may_leave |= self.note(&journaling.serving, batch.args(place), now_ms);
             }
             if !batch.has_input() {
                 break;
@@ -387,25 +497,50 @@ impl Feed {
             }
         }
         client_info.active_ms.store(now_ms, Relaxed);
+        if may_leave {
+            journaling.wake_replies();
+        }
         worker.hub.dataset.links.has_progress();
         if batch.broken.is_some() { Err(End::Asked) } else { Ok(()) }
     }
 
-    /// `REPLCONF ACK offset [FACK offset]`, and `REPLCONF MISSED-CHECK` of a replica that could not compare its dataset. Nothing else is
-    /// expected, and nothing is answered.
-    fn note(&self, args: Args<'_>, now_ms: u64) {
+    /// `REPLCONF ACK offset [FACK offset]`, and `REPLCONF MISSED-CHECK` of a replica that could not compare its dataset; what a copy of the
+    /// same shard says: see [`ShardFeed`]. Nothing else is expected, and nothing is answered. Returns whether replies may leave that
+    /// waited.
+    fn note(&mut self, serving: &Serving, args: Args<'_>, now_ms: u64) -> bool {
         let is = |at: usize, word: &str| args.get(at).is_some_and(|arg| arg.eq_ignore_ascii_case(word.as_bytes()));
         let offset = |at: usize| args.get(at).and_then(|text| std::str::from_utf8(text).ok()?.parse().ok());
         if is(0, "replconf") && is(1, "missed-check") {
             self.link.missed_check.store(true, Relaxed);
         }
-        if !is(0, "replconf") || !is(1, "ack") {
-            return;
+        if !is(0, "replconf") {
+            return false;
         }
-        if let Some(acked) = offset(2) {
+        if let Some(shard) = &mut self.shard {
+            if is(1, "copy") && is(3, "incarnation") {
+                let said = args.get(4).and_then(|text| std::str::from_utf8(text).ok());
+                let copy = offset(2).and_then(|number: u64| u32::try_from(number).ok());
+                let now = copy.zip(said).and_then(|(copy, incarnation)| member(copy, incarnation));
+                shard.is_known &= shard.member == now;
+                shard.member = now;
+            }
+            let (Some(received), Some(applied), Some(epoch)) = (offset(2), offset(3), offset(4)) else { return false };
+            let (Some(member), Some(epoch), true) = (&shard.member, std::num::NonZeroU64::new(epoch), is(1, "has"))
+            else {
+                return false;
+            };
+            shard.applied = shard.applied.max(applied);
+            self.link.has_said(received, None, now_ms);
+            if !std::mem::replace(&mut shard.is_known, true) {
+                serving.follows(member, received);
+            }
+            return serving.hear(member, &Acknowledgement { epoch: Epoch(epoch), received, heartbeat: offset(5) });
+        }
+        if let Some(acked) = offset(2).filter(|_| is(1, "ack")) {
             let durable = if is(3, "fack") { offset(4) } else { None };
             self.link.has_said(acked, durable, now_ms);
         }
+        false
     }
 }
 

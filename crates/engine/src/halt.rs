@@ -68,8 +68,9 @@ pub enum End {
     OutputLimit,
     /// What the client sends needs more memory than there is.
     Memory(TooMuch),
-    /// The journal has failed, and may have lost the changes of the commands. As this is not known, no reply is sent.
-    Journal,
+    /// The changes of the commands may be lost, because the journal has failed or another copy of the shard may serve. As this is not known,
+    /// no reply is sent.
+    Lost,
     /// A handler panicked.
     Panic,
     /// The connection has become a replica's: see `feed`.
@@ -86,7 +87,7 @@ impl fmt::Display for End {
             End::QueryLimit => f.write_str("it has sent more than client-query-buffer-limit at once"),
             End::OutputLimit => f.write_str("it has more unread replies than client-output-buffer-limit allows"),
             End::Memory(too_much) => f.write_str(&too_much.text()),
-            End::Journal => f.write_str("the journal has failed"),
+            End::Lost => f.write_str("what was done may be lost"),
             End::Panic => f.write_str("a command panicked"),
             End::Follows => f.write_str("it has become the connection of a replica"),
         }

@@ -219,6 +219,7 @@ impl Host for Worker {
             return outcome;
         }
         match self.control()?.try_set_config(pairs, me.local) {
+            Some(Ok(())) if self.hub.kept_settings().is_some() => job::leave(me, Task::SpreadSettings),
             Some(done) => done.map_err(|text| Stop::Error(text.into())),
             None => {
                 let pairs = pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect();
@@ -232,7 +233,9 @@ impl Host for Worker {
             let done = self.control()?.rewrite_config(TRANSACTION_TIMEOUT);
             return done.map_err(|text| Stop::Error(text.into()));
         }
-        job::outcome(me).unwrap_or_else(|| job::leave(me, Task::RewriteConfig))
+        // What is kept for all shards is kept since CONFIG SET. If that could not be, this says so again.
+        let task = if self.hub.kept_settings().is_some() { Task::SpreadSettings } else { Task::RewriteConfig };
+        job::outcome(me).unwrap_or_else(|| job::leave(me, task))
     }
 
     fn follow(&self, me: &mut Session, primary: Option<(&str, u16)>, may_wait: bool) -> Run {

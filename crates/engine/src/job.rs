@@ -38,13 +38,16 @@ fn run(hub: &Hub, task: &Task) -> Result<(), String> {
         let keeper = hub.routes.get().and_then(|routes| routes.functions.as_deref());
         return functions::change(hub, keeper.expect("only then it is left to another thread"), change);
     }
+    let spread = || hub.kept_settings().map_or(Ok(()), |settings| settings.spread(hub.config.version()));
     let control = hub.control().ok_or("ERR the database is being closed")?;
     match task {
         Task::SetConfig { pairs, local } => {
             let pairs: Vec<(&[u8], &[u8])> = pairs.iter().map(|(name, value)| (&**name, &**value)).collect();
-            control.set_config(&pairs, *local, CHANGE_TIMEOUT)
+            control.set_config(&pairs, *local, CHANGE_TIMEOUT)?;
+            spread()
         }
         Task::RewriteConfig => control.rewrite_config(CHANGE_TIMEOUT),
+        Task::SpreadSettings => spread(),
         Task::Save => control.save(),
         Task::SaveFlushed => {
             control.save_flushed(true);

@@ -1,15 +1,16 @@
 //! Owns what a database's journal is to its workers: the effects that go into it, the replies that wait for it, and the writers that
-//! wait for room in it. Never knows a file, or when the journal syncs.
+//! wait for room in it. Replies of a shard's primary wait here for its replicas too ([`Serving`]). Never knows a file, or when the journal
+//! syncs.
 //!
 //! Without a journal, each question here costs one relaxed load.
 
-use crate::replication::Stream;
+use crate::replication::{BootClock, Seen, Serving, Stream};
 use journal::{Draft, Log, Record};
 use parking_lot::{Mutex, RwLock};
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed, Ordering::SeqCst};
 use std::task::{Context, Poll, Waker};
 use store::{ChangeLog, Effects, Sent};
 
@@ -17,6 +18,9 @@ use store::{ChangeLog, Effects, Sent};
 #[derive(Default)]
 pub struct Journaling {
     pub stream: Stream,
+    pub serving: Serving,
+    /// Replies may have to wait: for the journal, or for replicas.
+    holds: AtomicBool,
     is_on: AtomicBool,
     log: PerThreadRwLock,
     /// Writers must ask the log whether it has room.
@@ -27,8 +31,16 @@ pub struct Journaling {
     is_read_only: AtomicBool,
     /// Why writers get an error instead of waiting for room.
     refusing: Mutex<Option<String>>,
-    /// What wakes each worker's commit waiter, with the worker's number.
-    tasks: Mutex<Vec<(usize, Waker)>>,
+    /// What wakes each worker's commit waiter.
+    tasks: Mutex<Vec<WaiterTask>>,
+}
+
+struct WaiterTask {
+    /// The worker's number.
+    index: usize,
+    /// How many of its connections wait for replicas too.
+    waiting: Arc<AtomicUsize>,
+    waker: Waker,
 }
 
 /// The connections of a worker that wait for the journal. Each wake-up from another thread is a system call, so the journal's thread wakes
@@ -39,6 +51,8 @@ pub struct CommitWaiter {
     /// The worker's number.
     index: usize,
     waiting: RefCell<Vec<(WaitFor, Waker)>>,
+    /// How many of them wait for replies.
+    replies: Arc<AtomicUsize>,
     /// The waker of the worker's task that runs [`CommitWaiter::serve`].
     task: RefCell<Option<Waker>>,
 }
@@ -46,8 +60,10 @@ pub struct CommitWaiter {
 /// What a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WaitFor {
-    /// The replies before this position may leave.
-    Position(u64),
+    /// Replies that have seen this may leave, or never leave.
+    Reply(Seen),
+    /// What the journal has before this position may be sent to replicas.
+    Journal(u64),
     /// The journal is durable up to this position. One connection waits for one position at a time.
     Durable { position: u64, client: u64 },
     /// Commands may write.
@@ -78,12 +94,20 @@ impl Journaling {
         }));
         self.log.put(Some(log));
         self.is_on.store(true, Relaxed);
+        self.holds.store(true, Relaxed);
         self.wake();
+    }
+
+    /// From now on, replies wait for what `serving` says too. No client's command has run.
+    pub fn begin_serving(&self, clock: BootClock, on_change: Box<dyn Fn() + Send + Sync>) {
+        self.serving.turn_on(clock, on_change);
+        self.holds.store(true, Relaxed);
     }
 
     /// From now on, effects are not kept, and nobody waits.
     pub fn detach(&self) {
         self.is_on.store(false, Relaxed);
+        self.holds.store(self.serving.is_on(), Relaxed);
         self.log.put(None);
         self.wake();
     }
@@ -101,33 +125,66 @@ impl Journaling {
         self.log.with(ask)
     }
 
-    /// The position of the journal now: a reply that is made now may show all changes before it. 0: there is no journal.
+    /// The position of the journal now. 0: there is no journal.
     #[inline]
     pub fn position(&self) -> u64 {
         self.with(Log::position).unwrap_or(0)
     }
 
-    /// Whether a reply that shows the dataset at this position may be sent.
+    /// Whether replies may have to wait. If not, nothing else need be asked.
     #[inline]
-    pub fn is_safe(&self, position: u64) -> bool {
+    pub fn may_hold_replies(&self) -> bool {
+        self.holds.load(Relaxed)
+    }
+
+    /// What a reply that is made now may show.
+    #[inline]
+    pub fn seen(&self) -> Seen {
+        match self.holds.load(Relaxed) {
+            true => self.seen_by_waiting(),
+            false => Seen::default(),
+        }
+    }
+
+    fn seen_by_waiting(&self) -> Seen {
+        match self.serving.is_on() {
+            // The term comes first: a command that runs when the copy opens or closes belongs to neither.
+            true => Seen { term: self.serving.term(), offset: self.stream.offset(), journal: self.position() },
+            false => Seen { journal: self.position(), ..Seen::default() },
+        }
+    }
+
+    /// Whether a reply that has seen this may be sent now.
+    #[inline]
+    pub fn is_safe(&self, seen: Seen) -> bool {
+        !self.holds.load(Relaxed) || self.is_journal_safe(seen.journal) && self.serving.allows(seen)
+    }
+
+    /// Whether the journal lets replies leave that show the dataset at this position.
+    #[inline]
+    pub fn is_journal_safe(&self, position: u64) -> bool {
         self.with(|log| log.safe() >= position).unwrap_or(true)
     }
 
-    /// Whether replies wait for the journal's device.
+    /// Whether replies wait for the journal's device, or for replicas.
     #[inline]
     pub fn holds_replies(&self) -> bool {
-        self.with(Log::holds_replies).unwrap_or(false)
+        self.holds.load(Relaxed) && (self.serving.is_on() || self.with(Log::holds_replies).unwrap_or(false))
     }
 
-    /// Whether a reply that shows the dataset of this moment may be sent.
+    /// Whether a message that shows the dataset of this moment may be sent. A copy that is closed sends none.
     #[inline]
     pub fn is_clear(&self) -> bool {
-        self.with(|log| log.position() <= log.safe()).unwrap_or(true)
+        !self.holds.load(Relaxed) || {
+            let seen = self.seen();
+            (!self.serving.is_on() || self.serving.is_open()) && self.is_safe(seen)
+        }
     }
 
-    /// The journal has failed, and what it has up to this position may be lost.
-    pub fn has_lost(&self, position: u64) -> bool {
-        self.with(|log| log.has_failed() && log.durable() < position).unwrap_or(false)
+    /// Whether a reply that has seen this must not be sent, because what it tells may be lost. `may_have_written`: its commands.
+    pub fn has_lost(&self, seen: Seen, may_have_written: bool) -> bool {
+        let has_failed = |log: &Log| log.has_failed() && log.durable() < seen.journal;
+        may_have_written && self.with(has_failed).unwrap_or(false) || self.serving.has_ended(seen)
     }
 
     /// Whether commands may write. The records of commands that run now on other workers are not known here, so the journal keeps room for some.
@@ -160,7 +217,9 @@ impl Journaling {
             false => WriteAdmission::Open,
         });
         match room.unwrap_or(WriteAdmission::Open) {
-            WriteAdmission::Open if self.has_too_few_replicas.load(Relaxed) => WriteAdmission::TooFewReplicas,
+            WriteAdmission::Open if self.has_too_few_replicas.load(Relaxed) || self.serving.lacks_members() => {
+                WriteAdmission::TooFewReplicas
+            }
             room => room,
         }
     }
@@ -187,7 +246,9 @@ impl Journaling {
 
     fn is_there(&self, awaited: WaitFor) -> bool {
         match awaited {
-            WaitFor::Position(position) => self.is_safe(position),
+            // What will never be safe ends its connection.
+            WaitFor::Reply(seen) => self.is_safe(seen) || self.serving.has_ended(seen),
+            WaitFor::Journal(position) => self.is_journal_safe(position),
             WaitFor::Durable { position, .. } => self.is_durable(position).unwrap_or(true),
             WaitFor::Writable => self.write_admission() != WriteAdmission::Behind,
         }
@@ -198,7 +259,18 @@ impl Journaling {
         let tasks = self.tasks.lock();
         // Under the lock, so that the newest state remains when two threads do this.
         self.is_tight.store(self.ask_write_admission() != WriteAdmission::Open, Relaxed);
-        tasks.iter().for_each(|(_, task)| task.wake_by_ref());
+        tasks.iter().for_each(|task| task.waker.wake_by_ref());
+    }
+
+    /// The state of [`Serving`] has changed: wakes those whose replies wait.
+    pub fn wake_replies(&self) {
+        let is_tight = self.ask_write_admission() != WriteAdmission::Open;
+        if self.is_tight.load(Relaxed) != is_tight {
+            return self.wake();
+        }
+        let tasks = self.tasks.lock();
+        // After what has changed was published: who begins to wait now sees it.
+        tasks.iter().filter(|task| task.waiting.load(SeqCst) > 0).for_each(|task| task.waker.wake_by_ref());
     }
 
     /// Something was appended. The log may have noticed that it is behind, and tells nobody.
@@ -298,12 +370,19 @@ impl ChangeLog for Journaling {
 
 impl CommitWaiter {
     pub fn new(journaling: Arc<Journaling>, index: usize) -> CommitWaiter {
-        CommitWaiter { journaling, index, waiting: RefCell::default(), task: RefCell::default() }
+        let (waiting, replies, task) = (RefCell::default(), Arc::default(), RefCell::default());
+        CommitWaiter { journaling, index, waiting, replies, task }
     }
 
-    /// Waits until replies may leave that have seen this position.
-    pub fn poll_safe(&self, position: u64, cx: &Context<'_>) -> Poll<()> {
-        self.poll(WaitFor::Position(position), cx)
+    /// Waits until replies that have seen this may leave, or never will: [`Journaling::has_lost`].
+    #[inline]
+    pub fn poll_safe(&self, seen: Seen, cx: &Context<'_>) -> Poll<()> {
+        self.poll(WaitFor::Reply(seen), cx)
+    }
+
+    /// Waits until the journal lets leave what it has before this position.
+    pub fn poll_journal_safe(&self, position: u64, cx: &Context<'_>) -> Poll<()> {
+        self.poll(WaitFor::Journal(position), cx)
     }
 
     /// Waits while the journal is behind. Then a command may write, or gets an error.
@@ -328,10 +407,17 @@ impl CommitWaiter {
             return Poll::Ready(());
         }
         self.waiting.borrow_mut().push((awaited, cx.waker().clone()));
+        self.count();
         if let Some(task) = &*self.task.borrow() {
             task.wake_by_ref();
         }
         Poll::Pending
+    }
+
+    /// Who changes what replies wait for must know that some do.
+    fn count(&self) {
+        let is_reply = |(awaited, _): &&(WaitFor, Waker)| matches!(awaited, WaitFor::Reply(_));
+        self.replies.store(self.waiting.borrow().iter().filter(is_reply).count(), SeqCst);
     }
 
     /// Wakes the connections whose wait is over. The task that runs this never ends.
@@ -349,19 +435,22 @@ impl CommitWaiter {
         if !self.task.borrow().as_ref().is_some_and(|task| task.will_wake(cx.waker())) {
             *self.task.borrow_mut() = Some(cx.waker().clone());
             let mut tasks = self.journaling.tasks.lock();
-            tasks.retain(|(index, _)| *index != self.index);
-            tasks.push((self.index, cx.waker().clone()));
+            tasks.retain(|task| task.index != self.index);
+            let waiting = Arc::clone(&self.replies);
+            tasks.push(WaiterTask { index: self.index, waiting, waker: cx.waker().clone() });
         }
         let mut waiting = self.waiting.borrow_mut();
         let go_on: Vec<_> = waiting.extract_if(.., |(awaited, _)| self.journaling.is_there(*awaited)).collect();
         let positions = waiting.iter().filter_map(|(awaited, _)| match *awaited {
-            WaitFor::Position(position) | WaitFor::Durable { position, .. } => Some(position),
+            WaitFor::Reply(seen) => Some(seen.journal),
+            WaitFor::Journal(position) | WaitFor::Durable { position, .. } => Some(position),
             WaitFor::Writable => None,
         });
         if let Some(wanted) = positions.max() {
             self.journaling.with(|log| log.want(wanted));
         }
         drop(waiting);
+        self.count();
         go_on.into_iter().for_each(|(_, waker)| waker.wake());
     }
 }
@@ -372,7 +461,7 @@ struct Listening<'g>(&'g CommitWaiter);
 impl Drop for Listening<'_> {
     fn drop(&mut self) {
         *self.0.task.borrow_mut() = None;
-        self.0.journaling.tasks.lock().retain(|(index, _)| *index != self.0.index);
+        self.0.journaling.tasks.lock().retain(|task| task.index != self.0.index);
     }
 }
 
@@ -585,8 +674,8 @@ mod tests {
 
         journaling.attach(Arc::clone(&log));
         journaling.append(&effects);
-        let position = journaling.position();
-        assert!(position > 0);
+        let (position, seen) = (journaling.position(), journaling.seen());
+        assert!(position > 0 && seen == Seen { journal: position, offset: 0, term: 0 });
         let commit_waiter = CommitWaiter::new(Arc::clone(&journaling), 0);
         let mut task = pin!(commit_waiter.serve());
         let woken = Arc::<Woken>::default();
@@ -595,7 +684,7 @@ mod tests {
         let task_woken = Arc::<Woken>::default();
         let task_waker = Arc::clone(&task_woken).into();
         let task_cx = &mut Context::from_waker(&task_waker);
-        if commit_waiter.poll_safe(position, &cx).is_pending() {
+        if commit_waiter.poll_safe(seen, &cx).is_pending() {
             for passes in 1.. {
                 assert!(task.as_mut().poll(task_cx).is_pending());
                 if woken.0.load(Relaxed) == 1 {
@@ -606,7 +695,7 @@ mod tests {
                 }
             }
         }
-        assert!(commit_waiter.poll_safe(position, &cx).is_ready() && log.durable() == position);
+        assert!(commit_waiter.poll_safe(seen, &cx).is_ready() && log.durable() == position);
         assert!(commit_waiter.poll_writable(&cx).is_ready());
         assert!(commit_waiter.poll_durable(position + 1, 7, &cx).is_pending());
         commit_waiter.forget(7);

@@ -30,6 +30,7 @@
 //! - `task_slot` holds the tasks of a worker's connections, `reply_coalescer` those whose replies wait for other connections.
 //! - `lost` is what becomes of keys if a record of the journal meets a value that cannot be read.
 //! - `journaling` is what the workers have of the database's journal: effects go in, replies and writers wait for it.
+//! - `held_messages` are those that wait until a copy's replicas have what was written before.
 //! - `replication` is the stream of effects that replicas get.
 //! - `control` is what commands ask of the hub's owner, in four traits.
 //! - `exchange` talks to other servers for MIGRATE, `job` is what a command leaves to another thread.
@@ -59,6 +60,7 @@ mod forward;
 mod forwarding;
 mod functions;
 mod halt;
+mod held_messages;
 mod host;
 mod hub;
 mod interpreter;
@@ -95,7 +97,7 @@ mod worker_handle;
 #[doc(hidden)]
 pub use acl::try_rules;
 pub use acl::{Role, Users};
-pub use admit::{ERRORS_ONLY, REPLAY_AT};
+pub use admit::{ERRORS_ONLY, REPLAY_AT, REVISIONS};
 pub use base::clock::wall_ms;
 pub use clients::{ClientInfo, Hold, LoadState, Peer};
 pub use control::{CHANGE_TIMEOUT, ConfigControl, Control, PersistenceControl, ProcessControl, ReplicationControl};
@@ -105,9 +107,10 @@ pub use execute::{Call, Engine, Locked, Stripes, execute};
 pub use hub::Hub;
 pub use journaling::Journaling;
 pub use lost::{Lost, LostKey, Step, Words, instead};
-pub use nested_poll::pass_while_waiting;
-pub use routes::{Functions, NotReplaced, OtherProxies, Routes, Shard};
+pub use nested_poll::{beside_scripts, pass_while_waiting};
+pub use routes::{Functions, NotReplaced, OtherProxies, Routes, Settings, Shard};
 pub use session_stream::{SESSION_WINDOW_BYTES, SessionStream};
 pub use stats::{Counter, Rates, Summary, WorkerStats};
+pub use stream::PolledSocket;
 pub use thread::{attend_session, connect};
 pub use worker_handle::{Entry, Message, Socket, WorkerHandle};

@@ -23,7 +23,7 @@ use base::size::human;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use store::{Admission, Store, lent_and_room_max};
@@ -55,6 +55,8 @@ pub struct Memory {
     /// The length of the queue.
     waiting: AtomicUsize,
     pause_bytes: AtomicUsize,
+    /// It is that of a proxy in a cluster.
+    is_of_proxy: AtomicBool,
     /// Connections that were ended because they held most.
     pub evicted: AtomicU64,
     /// How often a connection had to wait for memory.
@@ -112,17 +114,26 @@ pub struct TooMuch {
     pub max: usize,
     /// How many times the bytes are in memory at once.
     pub times: u64,
+    /// At a proxy in a cluster: the RAM that it has, by `proxy-ram`.
+    pub proxy_ram_bytes: Option<u64>,
 }
 
 impl TooMuch {
     pub fn text(self) -> String {
         // Half of what a higher limit brings may be lent, and a sixteenth is its margin.
         let more = (self.bytes.saturating_sub(self.max) as u64).saturating_mul(self.times).saturating_mul(2);
+        let more = more.saturating_add(more / 16).saturating_add(1 << 20);
+        let (limit, way) = match self.proxy_ram_bytes {
+            None => ("the RAM limit", format!("raise ram-limit (or maxmemory-clients) by {}", human(more))),
+            Some(now) => (
+                "the RAM of this node's proxy",
+                format!("set proxy-ram to {} at least", human(now.saturating_add(more))),
+            ),
+        };
         format!(
-            "OOM the command needs {} at once, but the RAM limit leaves only {} for clients' requests: raise ram-limit (or maxmemory-clients) by {}, or do the work in parts",
+            "OOM the command needs {} at once, but {limit} leaves only {} for clients' requests: {way}, or do the work in parts",
             human(self.bytes as u64),
             human(self.max as u64),
-            human(more.saturating_add(more / 16).saturating_add(1 << 20))
         )
     }
 }
@@ -137,11 +148,17 @@ impl Memory {
             moved_at: Mutex::new(Instant::now()),
             waiting: AtomicUsize::new(0),
             pause_bytes: AtomicUsize::new(0),
+            is_of_proxy: AtomicBool::new(false),
             evicted: AtomicU64::new(0),
             waits: AtomicU64::new(0),
         };
         memory.renew_pause();
         memory
+    }
+
+    /// It is that of a proxy in a cluster, which `proxy-ram` limits.
+    pub fn set_of_proxy(&self) {
+        self.is_of_proxy.store(true, Relaxed);
     }
 
     /// A batch pauses when this many bytes of its replies wait unsent.
@@ -224,26 +241,31 @@ impl Memory {
         let Need { bytes, room } = need.into();
         let max = self.store.lent_bytes_ever_max();
         if bytes > max {
-            return Err(TooMuch { bytes, max, times: 1 });
+            return Err(self.refusal(bytes, max, 1));
         }
         if room == 0 {
             return Ok(());
         }
         let (both, max) = (bytes.saturating_add(room), lent_and_room_max(max));
-        if both > max { Err(TooMuch { bytes: both, max, times: 1 }) } else { Ok(()) }
+        if both > max { Err(self.refusal(both, max, 1)) } else { Ok(()) }
     }
 
     /// Whether a command of so many bytes can be received at all. Most of its bytes are in memory twice: in the command and in the object
     /// that it makes.
     pub fn check_query(&self, bytes: usize) -> Result<(), TooMuch> {
         let max = lent_and_room_max(self.store.lent_bytes_ever_max()) / 2;
-        if bytes > max { Err(TooMuch { bytes, max, times: 2 }) } else { Ok(()) }
+        if bytes > max { Err(self.refusal(bytes, max, 2)) } else { Ok(()) }
     }
 
     /// The error for what cannot be had now.
     pub fn too_much(&self, bytes: usize) -> TooMuch {
         let max = self.store.lent_bytes_max().saturating_sub(self.store.lent_bytes());
-        TooMuch { bytes, max, times: 1 }
+        self.refusal(bytes, max, 1)
+    }
+
+    fn refusal(&self, bytes: usize, max: usize, times: u64) -> TooMuch {
+        let proxy_ram_bytes = self.is_of_proxy.load(Relaxed).then(|| self.store.ram_limit());
+        TooMuch { bytes, max, times, proxy_ram_bytes }
     }
 
     /// Adds `need` to what the connection holds if it can be had at once.
@@ -370,7 +392,7 @@ impl Memory {
                 let Need { bytes, room } = waiting.need;
                 let bytes = waiting.client_info.held_bytes.load(Relaxed) + bytes + room;
                 let max = self.store.lent_bytes_max();
-                Err(TooMuch { bytes, max: if room > 0 { lent_and_room_max(max) } else { max }, times: 1 })
+                Err(self.refusal(bytes, if room > 0 { lent_and_room_max(max) } else { max }, 1))
             }
             _ => {
                 waiting.waker.lock().clone_from(cx.waker());
@@ -574,7 +596,7 @@ mod tests {
     fn what_never_fits_is_refused_before_it_waits() {
         let mut node = Node::new();
         let mut client = node.client();
-        let too_much = TooMuch { bytes: MAX + 1, max: MAX, times: 1 };
+        let too_much = TooMuch { bytes: MAX + 1, max: MAX, times: 1, proxy_ram_bytes: None };
         assert_eq!(node.ask(&mut client, MAX + 1), Poll::Ready(Err(too_much)));
         assert_eq!(node.memory.check_query(MAX / 12 * 11), Ok(()));
         assert!(
@@ -584,6 +606,22 @@ mod tests {
         let with_room = |room| node.memory.check(Need { bytes: MB, room });
         assert_eq!(with_room(28 * MB), Ok(()));
         assert!(with_room(29 * MB).is_err());
+    }
+
+    #[test]
+    fn a_refusal_names_the_directive_that_helps() {
+        let node = Node::new();
+        let text = |memory: &Memory| memory.check_query(MAX).unwrap_err().text();
+        assert!(text(&node.memory).contains(": raise ram-limit (or maxmemory-clients) by "));
+        node.memory.set_of_proxy();
+        let refused = text(&node.memory);
+        assert!(!refused.contains("ram-limit") && refused.contains(": set proxy-ram to "), "{refused}");
+        // What it says is enough.
+        let words = refused.split_once("set proxy-ram to ").unwrap().1;
+        let mb: f64 = words.split_once(" MB at least").unwrap().0.parse().unwrap();
+        let ram_limit = (mb * (1 << 20) as f64) as u64;
+        let config = StoreConfig { ram_limit, limit_of: LimitOf::Objects, ..StoreConfig::in_ram(1) };
+        assert_eq!(Memory::new(Store::new(&config)).check_query(MAX), Ok(()));
     }
 
     /// Once, a value was charged twice to what may be lent, which is half of the memory: so no value of a quarter of it was taken.
@@ -713,7 +751,7 @@ mod tests {
         assert_eq!(node.ask(&mut protected, MAX), Poll::Ready(Ok(())));
         assert_eq!(node.ask(&mut waiting, MB), Poll::Pending);
         assert_eq!(node.relieve_after(TIMEOUT), None);
-        assert_eq!(node.ask(&mut waiting, MB), Poll::Ready(Err(TooMuch { bytes: MB, max: MAX, times: 1 })));
+        assert_eq!(node.ask(&mut waiting, MB), Poll::Ready(Err(node.memory.refusal(MB, MAX, 1))));
     }
 
     /// Once, a client that appended to a long string was ended: nobody else held anything, so it was the largest holder itself.

@@ -1,4 +1,4 @@
-//! Owns serving a worker's connections while its thread is blocked: by its own script, or by a stripe that another
+//! Owns serving a thread's connections while the thread is blocked: by its own script, or by a stripe that another
 //! worker's busy script holds. Never knows a command or a protocol.
 //!
 //! The runtime cannot continue below a task that does not return. But the other tasks can: each is in a `TaskSlot`.
@@ -7,11 +7,15 @@
 //! nearly every command with BUSY, and no command that runs then uses the busy database's store. Before that, `admit` lets commands
 //! run that read one key whose stripe is free, and small ones without keys; the others wait.
 //!
+//! The thread has tasks that belong to no worker, such as its links to other nodes ([`beside_scripts`]). They are polled too: otherwise the
+//! clients that come over a link would get nothing, and the other node would take the link for dead.
+//!
 //! Two things are different. Only tasks that wait for their client and for nothing else are polled. And their sockets
 //! are tried by system call, since the runtime does not learn which sockets are ready. The runtime gets these events
 //! afterwards.
 
 use crate::local;
+use crate::task_slot::{SlottedTask, TaskSlots};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags};
 use std::cell::Cell;
@@ -27,6 +31,14 @@ use tokio::task::coop::unconstrained;
 thread_local! {
     /// A pass is in progress on this thread.
     static IS_ON: Cell<bool> = const { Cell::new(false) };
+    /// The tasks that belong to no worker.
+    static TASKS: TaskSlots = TaskSlots::default();
+}
+
+/// Makes a task of this thread go on while a script blocks the thread. Its timers do not fire meanwhile, and its sockets must be
+/// [`crate::PolledSocket`]s. It must not use a store.
+pub fn beside_scripts(task: impl Future<Output = ()> + 'static) -> SlottedTask {
+    TASKS.with(|tasks| tasks.take(|_| task))
 }
 
 /// Whether the blocked thread is polling in place of the runtime.
@@ -35,23 +47,29 @@ pub fn is_on() -> bool {
     IS_ON.get()
 }
 
-/// Lets the connections of this thread continue, if the next pass is due. What the connections of the script's database
-/// get, `admit` says. Connections of the other databases are served.
+/// Lets the tasks of this thread continue, if the next pass is due: first those that bring bytes to connections. What the connections of
+/// the script's database get, `admit` says. Connections of the other databases are served.
 #[cold]
 pub fn pass() {
     if is_on() {
         return;
     }
     IS_ON.set(true);
-    for worker in local::workers().into_iter().filter(|worker| worker.task_slots.is_due()) {
-        // Give polled tasks their own tokio coop budget, not the remainder of the blocked task's.
-        let all = pin!(unconstrained(poll_fn(|_| {
-            worker.task_slots.poll_open_ones();
-            Poll::Ready(())
-        })));
-        let _ = all.poll(&mut Context::from_waker(Waker::noop()));
-    }
+    TASKS.with(poll_if_due);
+    local::workers().iter().for_each(|worker| poll_if_due(&worker.task_slots));
     IS_ON.set(false);
+}
+
+fn poll_if_due(task_slots: &TaskSlots) {
+    if !task_slots.is_due() {
+        return;
+    }
+    // Give polled tasks their own tokio coop budget, not the remainder of the blocked task's.
+    let all = pin!(unconstrained(poll_fn(|_| {
+        task_slots.poll_open_ones();
+        Poll::Ready(())
+    })));
+    let _ = all.poll(&mut Context::from_waker(Waker::noop()));
 }
 
 /// The store calls this while it waits for a stripe.

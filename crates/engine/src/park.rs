@@ -36,7 +36,9 @@ pub async fn park(connection: &mut Connection, wait: Wait) -> Result<(), End> {
     {
         connection.worker.make_small(work);
     }
-    connection.task_slot.set_open(matches!(wait, Wait::Turn | Wait::Drain | Wait::Replies));
+    // A proxy's job, such as CONFIG SET, may be what ends the script that blocks this thread.
+    let is_job_of_proxy = matches!(wait, Wait::Exchange) && connection.worker.hub.routes.get().is_some();
+    connection.task_slot.set_open(matches!(wait, Wait::Turn | Wait::Drain | Wait::Replies) || is_job_of_proxy);
     match wait {
         Wait::Flash => {
             if connection.is_in_slices() {

@@ -36,6 +36,13 @@ pub trait Functions: Send + Sync {
     fn replace(&self, seen: i64, codes: &[&[u8]]) -> Result<i64, NotReplaced>;
 }
 
+/// Keeps the settings of a database for all of its shards and proxies.
+pub trait Settings: Send + Sync {
+    /// Returns when this version of the proxy's configuration is kept, and the shards that are served have it. Waits. The error is the whole
+    /// reply.
+    fn spread(&self, version: u64) -> Result<(), String>;
+}
+
 #[derive(Debug, PartialEq, Eq)]
 pub enum NotReplaced {
     /// There are newer functions, which get here by themselves.
@@ -52,6 +59,8 @@ pub struct Routes {
     pub others: Option<Box<dyn OtherProxies>>,
     /// `None`: each shard keeps them itself.
     pub functions: Option<Box<dyn Functions>>,
+    /// `None`: what is set at the proxy is at its shards at once, and nothing keeps it but a configuration file.
+    pub settings: Option<Box<dyn Settings>>,
 }
 
 impl Routes {
@@ -59,7 +68,7 @@ impl Routes {
     pub fn new(shards: Vec<Arc<dyn Shard>>, owner: impl Fn(usize) -> u16) -> Routes {
         let owners = Box::new(std::array::from_fn(owner));
         assert!(owners.iter().all(|&shard| usize::from(shard) < shards.len()), "each stripe has an owner");
-        Routes { owners, shards, others: None, functions: None }
+        Routes { owners, shards, others: None, functions: None, settings: None }
     }
 
     #[must_use]
@@ -71,6 +80,12 @@ impl Routes {
     #[must_use]
     pub fn with_functions(mut self, functions: Box<dyn Functions>) -> Routes {
         self.functions = Some(functions);
+        self
+    }
+
+    #[must_use]
+    pub fn with_settings(mut self, settings: Box<dyn Settings>) -> Routes {
+        self.settings = Some(settings);
         self
     }
 
@@ -137,7 +152,7 @@ pub enum Merge {
     Any,
     /// Digests of datasets, which are the XOR of those of their keys.
     Xor,
-    /// The first that is no error, and the first error if there is none.
+    /// The first that is no error, else the first error that is not `NOTBUSY`: of all shards, one has what is to be ended.
     OneSucceeds,
     /// Texts of INFO; those that are errors are left out.
     Info,

@@ -349,9 +349,11 @@ impl Connection {
                 }
                 sends += 1;
                 let journaling = &self.worker.hub.dataset.journaling;
-                ready!(self.worker.commit_waiter.poll_safe(work.seen, cx));
-                if work.may_have_written && journaling.has_lost(work.seen) {
-                    return Poll::Ready(Err(End::Journal));
+                if journaling.may_hold_replies() {
+                    ready!(self.worker.commit_waiter.poll_safe(work.seen, cx));
+                    if journaling.has_lost(work.seen, work.may_have_written) {
+                        return Poll::Ready(Err(End::Lost));
+                    }
                 }
                 let sent = ready!(self.stream.poll_write(cx, work.next_to_send())).map_err(io_end)?;
                 work.was_sent(sent);
@@ -378,11 +380,13 @@ impl Connection {
             }
             let Some(work) = &mut self.work else { return Ok(()) };
             let journaling = &self.worker.hub.dataset.journaling;
-            if !journaling.is_safe(work.seen) {
-                break;
-            }
-            if work.may_have_written && journaling.has_lost(work.seen) {
-                return Err(End::Journal);
+            if journaling.may_hold_replies() {
+                if journaling.has_lost(work.seen, work.may_have_written) {
+                    return Err(End::Lost);
+                }
+                if !journaling.is_safe(work.seen) {
+                    break;
+                }
             }
             match self.stream.try_write(work.next_to_send()) {
                 Ok(sent) => {
@@ -406,7 +410,7 @@ impl Connection {
         }
         let is_filled = self.client_info.outbox.refill(&mut work.output);
         if is_filled {
-            work.seen = self.worker.hub.dataset.journaling.position();
+            work.seen = self.worker.hub.dataset.journaling.seen();
         }
         is_filled
     }

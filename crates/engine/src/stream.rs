@@ -16,7 +16,7 @@ use tokio_rustls::server::TlsStream;
 
 pub enum Stream {
     Tcp(TcpStream),
-    Tls(Box<TlsStream<TlsSocket>>),
+    Tls(Box<TlsStream<PolledSocket>>),
     Unix(UnixStream),
     Memory(MemoryStream),
 }
@@ -28,10 +28,10 @@ pub struct MemoryStream {
     pub is_shut: Arc<AtomicBool>,
 }
 
-/// The socket under a TLS stream.
-pub struct TlsSocket(pub TcpStream);
+/// A socket under TLS or a link, which can be read and written while a script blocks its thread.
+pub struct PolledSocket(pub TcpStream);
 
-impl AsyncRead for TlsSocket {
+impl AsyncRead for PolledSocket {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let socket = &mut self.get_mut().0;
         let polled = Pin::new(&mut *socket).poll_read(cx, buf);
@@ -39,7 +39,7 @@ impl AsyncRead for TlsSocket {
     }
 }
 
-impl AsyncWrite for TlsSocket {
+impl AsyncWrite for PolledSocket {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let socket = &mut self.get_mut().0;
         let polled = Pin::new(&mut *socket).poll_write(cx, bytes);

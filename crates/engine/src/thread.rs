@@ -4,17 +4,19 @@
 use crate::access;
 use crate::clients::Peer;
 use crate::command_loop::serve;
+use crate::held_messages::HeldMessage;
 use crate::hub::Hub;
 use crate::journaling::WriteAdmission;
 use crate::local;
 use crate::session::Connection;
 use crate::session_stream::{SESSION_WINDOW_BYTES, SessionStream};
-use crate::stream::{MemoryStream, Stream, TlsSocket};
+use crate::stream::{MemoryStream, PolledSocket, Stream};
 use crate::task_slot::OwnTaskSlot;
 use crate::worker::Worker;
 use crate::worker_handle::{Arrival, Entry, Message, Socket};
 use base::clock::wall_ms;
 use commands::session::Session;
+use std::future::poll_fn;
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::rc::Rc;
@@ -61,6 +63,7 @@ pub async fn run(
     let mut fair_queue = tokio::task::spawn_local(hand_out_turns(Rc::clone(&worker)));
     let mut reply_coalescer = tokio::task::spawn_local(serve_reply_coalescer(Rc::clone(&worker)));
     let mut commit_waiter = tokio::task::spawn_local(serve_commit_waiter(Rc::clone(&worker)));
+    let mut held_messages = tokio::task::spawn_local(deliver_held(Rc::clone(&worker)));
     let _ = started.send(Ok(()));
     let mut completions = completions.unwrap_or_else(|| tokio::task::spawn_local(std::future::pending()));
     tokio::select! {
@@ -71,8 +74,9 @@ pub async fn run(
         ended = &mut fair_queue => fatal("fair_queue", ended),
         ended = &mut reply_coalescer => fatal("replies", ended),
         ended = &mut commit_waiter => fatal("the journal's commit_waiter", ended),
+        ended = &mut held_messages => fatal("messages that wait for replicas", ended),
     }
-    for task in [upkeep, completions, delivery_task, fair_queue, reply_coalescer, commit_waiter] {
+    for task in [upkeep, completions, delivery_task, fair_queue, reply_coalescer, commit_waiter, held_messages] {
         task.abort();
         // Wait until the task has dropped its reference to the worker.
         let _ = task.await;
@@ -182,7 +186,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// The handshake of a TLS connection.
 async fn greet(socket: std::net::TcpStream, settings: Arc<rustls::ServerConfig>) -> io::Result<Stream> {
     let handshake =
-        async { tokio_rustls::TlsAcceptor::from(settings).accept(TlsSocket(TcpStream::from_std(socket)?)).await };
+        async { tokio_rustls::TlsAcceptor::from(settings).accept(PolledSocket(TcpStream::from_std(socket)?)).await };
     let greeted = tokio::time::timeout(HANDSHAKE, handshake).await;
     Ok(Stream::Tls(Box::new(greeted.map_err(|_| io::ErrorKind::TimedOut)??)))
 }
@@ -196,6 +200,7 @@ fn begin(worker: Rc<Worker>, stream: Stream, peer: Peer, entry: Entry, task_slot
         Entry::Client => access::begin(&worker.hub, &mut session),
         Entry::Console(role) => access::begin_as(&worker.hub, &mut session, role),
         Entry::Proxy { is_divided } => access::begin_for(&worker.hub, &mut session, is_divided),
+        Entry::Replica => access::begin_for_replica(&worker.hub, &mut session),
     }
     Connection::new(worker, stream, session, client_info, task_slot)
 }
@@ -213,6 +218,21 @@ async fn serve_commit_waiter(worker: Rc<Worker>) {
 
 async fn serve_reply_coalescer(worker: Rc<Worker>) {
     worker.reply_coalescer.serve().await;
+}
+
+/// Sends on what a copy's commands have published, in its order, when replicas have what was written before. One worker does that for all.
+async fn deliver_held(worker: Rc<Worker>) {
+    if worker.index > 0 {
+        return std::future::pending().await;
+    }
+    let (hub, journaling) = (&worker.hub, &worker.hub.dataset.journaling);
+    loop {
+        let HeldMessage { seen, space, channel, message } = hub.held_messages.take().await;
+        poll_fn(|cx| worker.commit_waiter.poll_safe(seen, cx)).await;
+        if !journaling.has_lost(seen, true) {
+            hub.publish_now(space, &channel, &message, worker.refresh_now_ms());
+        }
+    }
 }
 
 /// Sends what others have put into the outboxes of this worker's connections. This task runs after the tasks that

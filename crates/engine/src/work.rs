@@ -4,6 +4,7 @@
 use crate::batch::{Batch, INPUT_BYTES, INPUT_BYTES_SMALL};
 use crate::clients::ClientInfo;
 use crate::memory::Memory;
+use crate::replication::Seen;
 use crate::stats::WorkerStats;
 use commands::session::Session;
 use std::borrow::Cow;
@@ -16,8 +17,8 @@ pub struct Work {
     pub output: Vec<u8>,
     /// Bytes of `output` that were sent.
     sent: usize,
-    /// The position of the journal up to which the output shows changes. The output is sent when this position is safe.
-    pub seen: u64,
+    /// What the output shows. The output is sent when this is safe.
+    pub seen: Seen,
     /// The journal has grown while this connection's commands ran, so they may have written.
     pub may_have_written: bool,
     pub current: Current,
@@ -86,7 +87,7 @@ impl Work {
             batch: Batch::new(buffers.input),
             output: buffers.output,
             sent: 0,
-            seen: 0,
+            seen: Seen::default(),
             may_have_written: false,
             current: Current::default(),
             prefetched: Vec::new(),
@@ -118,11 +119,19 @@ impl Work {
         }
     }
 
-    /// The commands of this output have run between these positions of the journal.
+    /// If everything was sent, what comes next depends on nothing yet.
     #[inline]
-    pub fn has_seen(&mut self, from: u64, to: u64) {
-        self.seen = to;
-        self.may_have_written |= from < to;
+    pub fn begin_output(&mut self) {
+        if !self.has_output() {
+            self.seen.term = 0;
+        }
+    }
+
+    /// The commands of this output have run between these two.
+    #[inline]
+    pub fn has_seen(&mut self, from: Seen, to: Seen) {
+        self.seen.add(from, to);
+        self.may_have_written |= from.journal < to.journal;
     }
 
     /// Whether nothing in it belongs to a connection any more.

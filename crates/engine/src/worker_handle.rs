@@ -48,6 +48,8 @@ pub enum Entry {
     Console(Role),
     /// A proxy of this database, on behalf of one of its clients. It is trusted, and says with `RUN-AS` whose rights a script has.
     Proxy { is_divided: bool },
+    /// A copy of the same shard, which may do nothing but follow.
+    Replica,
 }
 
 /// The way to a worker, and the worker's load.

@@ -2,6 +2,7 @@
 //! answered.
 
 use crate::folder::EtcdAccess;
+use cluster::ids::ShardUid;
 use pki::{ClusterId, Fingerprint, IssueAnswer, IssueError, IssueRequest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,8 @@ pub enum Call {
     Renew(IssueRequest),
     /// For the key of an authority, of a node that runs a member of etcd. Answer: its certificate and key, in PEM.
     AuthorityKey { authority: Fingerprint },
+    /// What the node's copies of these shards know of themselves. Answer: `Reply<Vec<CopyAnswer>>`, without those that it does not keep.
+    Copies(Vec<ShardUid>),
 }
 
 /// What a new member needs to know.

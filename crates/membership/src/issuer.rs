@@ -6,6 +6,8 @@ use crate::etcd::etcd_client;
 use crate::folder::{Folder, Member};
 use crate::records::{self, Change, Records, RecordsError, issued_key, name_key, token_key};
 use base::clock::wall_ms;
+use cluster::failover::CopyAnswer;
+use cluster::ids::ShardUid;
 use cluster::keys::Key;
 use cluster::names::{NodeName, ZoneName};
 use cluster::records::{Addresses, Capacity, NodeRecord, Role, Unknown, Versions};
@@ -161,12 +163,19 @@ impl Issuer {
         Ok(self.records.change(change).await.map(|_| admission.answer))
     }
 
-    pub async fn answer_call(&self, peer: &Identity, question: &[u8]) -> Vec<u8> {
+    /// `copies`: what this node's copies of these shards know of themselves.
+    pub async fn answer_call(
+        &self,
+        peer: &Identity,
+        question: &[u8],
+        copies: impl Fn(&[ShardUid]) -> Vec<CopyAnswer>,
+    ) -> Vec<u8> {
         let call: Call = match pki::decode(question) {
             Ok(call) => call,
             Err(error) => return pki::encode::<Reply<()>>(&Err(error.to_string())),
         };
         match call {
+            Call::Copies(shards) => pki::encode::<Reply<Vec<CopyAnswer>>>(&Ok(copies(&shards))),
             Call::Welcome => pki::encode(&self.welcome(peer).await),
             Call::RunEtcd { issue, peer_url } => pki::encode(&self.run_etcd(peer, &issue, &peer_url).await),
             Call::Renew(issue) => pki::encode(&self.renew(peer, &issue).await),

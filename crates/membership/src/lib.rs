@@ -3,8 +3,8 @@
 //!
 //! Reading order: `folder` (the files), `etcd` and `records` (what lies in etcd), `init` (the first node), `call` (the bytes between two
 //! nodes), `join` and `issuer` (the two sides of joining), `peer` (the port), `authority` (its replacement), `standing` (how a removed node
-//! learns it), `link_stream` (what of a link is TLS), `api_stream` (how one API asks another), `coordinator` (the member of etcd that a
-//! node runs).
+//! learns it), `link_stream` (what of a link is TLS), `api_stream` (how one API asks another), `coordinator` (the member of etcd that a node
+//! runs).
 
 #![forbid(unsafe_code)]
 

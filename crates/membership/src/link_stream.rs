@@ -22,7 +22,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
 use tokio_rustls::{StartHandshake, TlsConnector, TlsStream};
 
 const READY: u8 = b'R';
@@ -33,14 +32,14 @@ pub fn link_protocol(enciphers: bool) -> &'static [u8] {
 }
 
 /// A connection of two members that know each other.
-pub enum LinkStream {
-    Tls(Box<TlsStream<TcpStream>>),
-    Plain(TcpStream),
+pub enum LinkStream<S> {
+    Tls(Box<TlsStream<S>>),
+    Plain(S),
 }
 
-impl LinkStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> LinkStream<S> {
     /// The opener's end. `settings`: of [`pki::link_client`], with [`link_protocol`].
-    pub async fn open(stream: TcpStream, settings: Arc<ClientConfig>) -> io::Result<(PeerCertificate, LinkStream)> {
+    pub async fn open(stream: S, settings: Arc<ClientConfig>) -> io::Result<(PeerCertificate, LinkStream<S>)> {
         let enciphers = has(&settings.alpn_protocols, LINK_PROTOCOL);
         let connected = TlsConnector::from(settings).connect(pki::server_name(), stream).await;
         let mut tls = connected.map_err(|error| explained(error, enciphers))?;
@@ -60,9 +59,9 @@ impl LinkStream {
 
     /// The acceptor's end. `settings`: of [`pki::link_server`], with [`link_protocol`].
     pub async fn accept(
-        start: StartHandshake<TcpStream>,
+        start: StartHandshake<S>,
         settings: Arc<ServerConfig>,
-    ) -> io::Result<(PeerCertificate, LinkStream)> {
+    ) -> io::Result<(PeerCertificate, LinkStream<S>)> {
         let enciphers = has(&settings.alpn_protocols, LINK_PROTOCOL);
         let mut tls = start.into_stream(settings).await.map_err(|error| explained(error, enciphers))?;
         let peer = pki::peer_certificate(tls.get_ref().1).map_err(io::Error::other)?;
@@ -116,7 +115,7 @@ fn other_setting(enciphers: bool) -> io::Error {
     io::Error::new(ErrorKind::Unsupported, text)
 }
 
-impl AsyncRead for LinkStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncRead for LinkStream<S> {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             LinkStream::Tls(stream) => Pin::new(stream).poll_read(cx, buf),
@@ -125,7 +124,7 @@ impl AsyncRead for LinkStream {
     }
 }
 
-impl AsyncWrite for LinkStream {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for LinkStream<S> {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             LinkStream::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),

@@ -5,6 +5,8 @@ use crate::call;
 use crate::issuer::Issuer;
 use crate::link_stream::{LinkStream, link_protocol};
 use crate::standing::Standing;
+use cluster::failover::CopyAnswer;
+use cluster::ids::ShardUid;
 use pki::{
     API_PROTOCOL, CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, STANDING_PROTOCOL, Trust,
 };
@@ -14,6 +16,7 @@ use rustls::time_provider::DefaultTimeProvider;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -28,6 +31,8 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Who answers, which changes when etcd's endpoints do.
 pub trait Answers: Send + Sync + 'static {
     fn issuer(&self) -> Arc<Issuer>;
+    /// What this node's copies of these shards know of themselves.
+    fn copies(&self, shards: &[ShardUid]) -> Vec<CopyAnswer>;
     /// A link of a member, before its handshake: [`accept_link`] does that, in the runtime that serves the link.
     fn link(&self, hello: PeerHello);
     /// A connection of another member's API, before its handshake: [`accept_api`] does that, in the runtime of this node's API.
@@ -117,7 +122,7 @@ async fn attend(stream: TcpStream, tls: &PeerTls, answers: &dyn Answers) -> io::
         let identity = pki::peer_identity(stream.get_ref().1).map_err(io::Error::other)?;
         match is_standing {
             true => pki::encode(&Standing::of(&identity, &tls.trust)),
-            false => issuer.answer_call(&identity, &question).await,
+            false => issuer.answer_call(&identity, &question, |shards| answers.copies(shards)).await,
         }
     };
     call::write_answer(&mut stream, &answer).await
@@ -137,20 +142,26 @@ pub struct DetachedHello {
 }
 
 impl DetachedHello {
-    fn attach(self) -> io::Result<(StartHandshake<TcpStream>, Arc<ServerConfig>)> {
-        let stream = TcpStream::from_std(self.stream)?;
+    fn attach<S: AsyncRead + AsyncWrite + Unpin>(
+        self,
+        wrap: impl FnOnce(TcpStream) -> S,
+    ) -> io::Result<(StartHandshake<S>, Arc<ServerConfig>)> {
+        let stream = wrap(TcpStream::from_std(self.stream)?);
         Ok((StartHandshake::from_parts(self.accepted, stream), self.settings))
     }
 }
 
-/// Whose the link is, and its stream.
-pub async fn accept_link(hello: DetachedHello) -> io::Result<(pki::PeerCertificate, LinkStream)> {
-    let (start, settings) = hello.attach()?;
+/// Whose the link is, and its stream. `wrap` makes the socket that the link runs over.
+pub async fn accept_link<S: AsyncRead + AsyncWrite + Unpin>(
+    hello: DetachedHello,
+    wrap: impl FnOnce(TcpStream) -> S,
+) -> io::Result<(pki::PeerCertificate, LinkStream<S>)> {
+    let (start, settings) = hello.attach(wrap)?;
     timeout(HANDSHAKE_TIMEOUT, LinkStream::accept(start, settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }
 
 /// Whose API asks, and the stream of its request.
 pub async fn accept_api(hello: DetachedHello) -> io::Result<(pki::Identity, ApiStream)> {
-    let (start, settings) = hello.attach()?;
+    let (start, settings) = hello.attach(|socket| socket)?;
     timeout(HANDSHAKE_TIMEOUT, api_stream::accept(start, settings)).await.map_err(|_| io::ErrorKind::TimedOut)?
 }

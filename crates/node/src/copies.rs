@@ -169,7 +169,8 @@ impl Database {
         let position = journaling.position();
         // With `no`, the journal is not synchronised for hours; what is written survives the end of the process.
         let is_synchronised = self.definition().persistence != "no";
-        while !journaling.is_safe(position) || is_synchronised && journaling.is_durable(position) == Some(false) {
+        while !journaling.is_journal_safe(position) || is_synchronised && journaling.is_durable(position) == Some(false)
+        {
             if begun.elapsed() > EMPTY_TIMEOUT {
                 return Err(failed(io::Error::other("the journal is behind")));
             }

@@ -407,6 +407,11 @@ impl Database {
 
     /// CONFIG REWRITE. Waits for the file, and up to `timeout` for other changes. The error is the whole reply.
     pub fn rewrite_config(&self, timeout: Duration) -> Result<(), String> {
+        if self.is_of_cluster() {
+            let why = "ERR the settings of a database of a cluster are kept in etcd, where CONFIG SET puts them: CONFIG REWRITE cannot wait for that \
+                       in a transaction";
+            return Err(why.to_owned());
+        }
         let busy = "ERR Rewriting config file: a change of the configuration is under way: try again";
         let turn = self.hub.config.turn(timeout).ok_or(busy)?;
         self.hub.config.rewrite(&turn, self.user_directives(&self.hub.config.snapshot(), false))

@@ -3,7 +3,7 @@
 use crate::capacity::DEFAULT_NAME;
 use crate::database::Database;
 use base::size;
-use config::definition::{Definition, PERSISTENCE, host_and_port};
+use config::definition::{Definition, PERSISTENCE, REPLICATION, host_and_port};
 use config::{Config, ConfigStore};
 use std::fmt;
 
@@ -71,6 +71,12 @@ fn check_placement(definition: &Definition) -> Result<(), NodeError> {
              have a replica, create a database with replica_of on another node, or let an existing one follow: POST …/replicate",
         );
     }
+    if definition.replication != "async" {
+        return unsupported(
+            "replication",
+            "writes wait for the replicas that a cluster places, and this node is a member of none: leave replication at async",
+        );
+    }
     if !definition.zones.is_empty() {
         return unsupported(
             "zones",
@@ -111,6 +117,18 @@ pub fn check_for_cluster(definition: &Definition) -> Result<(), NodeError> {
     if !PERSISTENCE.contains(&definition.persistence.as_str()) {
         let message = format!("'{}' is not one of {}", definition.persistence, PERSISTENCE.join(", "));
         return invalid("persistence", message);
+    }
+    if !REPLICATION.contains(&definition.replication.as_str()) {
+        let message = format!("'{}' is not one of {}", definition.replication, REPLICATION.join(", "));
+        return invalid("replication", message);
+    }
+    let copies = definition.replicas.saturating_add(1);
+    if definition.min_in_sync == 0 || definition.min_in_sync > copies {
+        let message = format!(
+            "{} is not from 1 to {copies}, the copies that a shard with {} replicas has",
+            definition.min_in_sync, definition.replicas
+        );
+        return invalid("min_in_sync", message);
     }
     if !definition.backup_journal_keep.is_empty() && definition.persistence == "none" {
         return invalid("backup_journal_keep", NO_JOURNAL.to_owned());

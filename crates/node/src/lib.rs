@@ -7,6 +7,7 @@
 //! - `endpoint` is where its clients come in: sockets, accepting; `tls` has certificates and protocols.
 //! - `answers` answers the requests of its workers' commands.
 //! - `copies` are databases without a socket: the copies of shards that the node keeps for a cluster.
+//! - `shard_copy` is a copy in a shard with replicas: it serves or follows. `promises` is what it has promised and granted.
 //! - `shard` is a dataset and its flash, `resize` changes the size of its flash.
 //! - `files` loads and writes Redis's files, `progress` is how far it is.
 //! - `backup` copies a database into a directory, and makes a new one of such a copy.
@@ -37,12 +38,14 @@ mod open;
 mod open_files;
 mod persist;
 mod progress;
+mod promises;
 mod proxy;
 mod ready;
 mod replication;
 mod resize;
 mod role;
 mod shard;
+mod shard_copy;
 mod shared_settings;
 mod start;
 mod supervise;
@@ -50,9 +53,10 @@ mod tls;
 mod worker_pool;
 
 pub use commands::host::Unblock;
+pub use engine::replication::BootClock;
 pub use engine::{
-    CHANGE_TIMEOUT, Functions, NotReplaced, OtherProxies, Role, Routes, SESSION_WINDOW_BYTES, SessionStream, Shard,
-    Summary,
+    CHANGE_TIMEOUT, Functions, NotReplaced, OtherProxies, PolledSocket, REVISIONS, Role, Routes, SESSION_WINDOW_BYTES,
+    SessionStream, Settings, Shard, Summary, beside_scripts,
 };
 
 pub use backup::WantedBackup;
@@ -71,10 +75,12 @@ pub use metrics::{Durability, Figures, Latencies, NodeFigures};
 pub use node::{DatabaseState, Node};
 pub use persist::{salvage, values};
 pub use progress::{Backup, EndedBackup, Recovered, Rot, RunningBackup};
+pub use promises::{CopyHost, CopyMemory};
 pub use ready::Loading;
 pub use replication::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationFigures};
-pub use role::GivenUp;
+pub use role::{GivenUp, PrimaryAddress};
 pub use shard::HashSecret;
+pub use shard_copy::{CopyRole, CopyStatus, Requirements, ShardCopy, Term};
 pub use start::run;
 pub use store::KeyCounts;
 pub use store::counters::Counter;

@@ -150,6 +150,7 @@ pub fn open(
         // Before the first client.
         Part::Proxy { routes, .. } => {
             database.hub.routes.set(routes).map_err(|_| io::Error::other("a new database has no routes"))?;
+            database.hub.dataset.memory.set_of_proxy();
         }
         Part::Copy { proxy, .. } => {
             // It has no role yet.

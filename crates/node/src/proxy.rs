@@ -150,6 +150,11 @@ impl Database {
         self.hub.scripts.agreed.load(Relaxed)
     }
 
+    /// Says that a copy has the settings of its database as of this revision.
+    pub fn note_settings(&self, revision: i64) {
+        self.hub.settings_revision.store(revision, Relaxed);
+    }
+
     /// A message of another node's proxy, for the subscribers here.
     pub fn publish_here(&self, is_sharded: bool, channel: &[u8], message: &[u8]) {
         let space = if is_sharded { Space::Shard } else { Space::Channel };

@@ -2,14 +2,17 @@
 //! Plain data. Never knows what comes over a connection.
 
 use crate::progress::UNTOLD_MAX;
+use crate::promises::Promises;
+use cluster::ids::{CopyNumber, Epoch};
 use commands::host::{ClientFilter, ClientKind};
 use engine::replication::{Contents, Order};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::sync::Arc;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -62,6 +65,41 @@ pub enum FollowerCommand {
     Promote,
 }
 
+/// The socket of a connection to a primary.
+pub enum LinkSocket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl LinkSocket {
+    fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            LinkSocket::Tcp(socket) => socket.shutdown(how),
+            LinkSocket::Unix(socket) => socket.shutdown(how),
+        }
+    }
+}
+
+/// The shard whose primary a copy follows.
+pub struct FollowedShard {
+    pub primary: Arc<PrimaryAddress>,
+    /// The copy's.
+    pub promises: Arc<Promises>,
+}
+
+/// A primary as its replicas reach it.
+pub struct PrimaryAddress {
+    pub copy: CopyNumber,
+    /// Of the record that names it. A primary of another epoch refuses the connection.
+    pub epoch: Epoch,
+    /// For operators: INFO and the log show it.
+    pub name: String,
+    /// Connects to it, for each attempt. May wait for some seconds. At the other end of the stream, [`Database::serve_replica`] is called.
+    ///
+    /// [`Database::serve_replica`]: crate::Database::serve_replica
+    pub open: Box<dyn Fn() -> io::Result<UnixStream> + Send + Sync>,
+}
+
 /// A primary that the database follows.
 pub struct Following {
     pub host: String,
@@ -87,7 +125,9 @@ pub struct Following {
     /// Why the replica refuses to take over.
     pub refusal: Mutex<Option<String>>,
     /// Ends a wait for the primary.
-    pub socket: Mutex<Option<TcpStream>>,
+    pub socket: Mutex<Option<LinkSocket>>,
+    /// `Some`: the primary is that of a shard, of which the database is a copy.
+    pub shard: Option<FollowedShard>,
     pub thread: Mutex<Option<JoinHandle<()>>>,
     rest: Mutex<()>,
     woken: Condvar,
@@ -95,7 +135,16 @@ pub struct Following {
 
 impl Following {
     pub fn new(host: &str, port: u16, hands_over: bool, now_ms: u64) -> Arc<Following> {
-        Arc::new(Following {
+        Arc::new(Following::of(host, port, hands_over, None, now_ms))
+    }
+
+    pub fn in_shard(shard: FollowedShard, now_ms: u64) -> Arc<Following> {
+        let name = shard.primary.name.clone();
+        Arc::new(Following::of(&name, 0, false, Some(shard), now_ms))
+    }
+
+    fn of(host: &str, port: u16, hands_over: bool, shard: Option<FollowedShard>, now_ms: u64) -> Following {
+        Following {
             host: host.to_owned(),
             port,
             state: AtomicU8::new(LinkState::Connect as u8),
@@ -114,7 +163,8 @@ impl Following {
             thread: Mutex::default(),
             rest: Mutex::default(),
             woken: Condvar::new(),
-        })
+            shard,
+        }
     }
 
     pub fn state(&self) -> LinkState {
@@ -145,8 +195,10 @@ impl Following {
         // SeqCst, like the state: either the thread sees the command before its handshake, or [`Following::end`] sees the state and joins the thread.
         self.command.store(command as u8, SeqCst);
         if let Some(socket) = &*self.socket.lock() {
-            // A promotion shuts down only the reading side: the thread still reads the bytes that have arrived, and then finds the end of the input.
-            let how = if command == FollowerCommand::Stop { Shutdown::Both } else { Shutdown::Read };
+            // A promotion shuts down only the reading side: the thread still reads the bytes that have arrived, and then finds the end of the
+            // input. A copy of a shard has acknowledged only what it has read.
+            let is_drained = command == FollowerCommand::Promote && self.shard.is_none();
+            let how = if is_drained { Shutdown::Read } else { Shutdown::Both };
             // It may be disconnected already.
             let _ = socket.shutdown(how);
         }
@@ -164,7 +216,8 @@ impl Following {
         {
             return false;
         }
-        let Some(socket) = self.socket.lock().as_ref().and_then(|socket| socket.try_clone().ok()) else { return false };
+        let socket = self.socket.lock();
+        let Some(LinkSocket::Tcp(socket)) = &*socket else { return false };
         let is = |wanted: &Option<String>, address: io::Result<SocketAddr>| {
             wanted.as_ref().is_none_or(|wanted| address.is_ok_and(|address| address.to_string() == *wanted))
         };
@@ -321,6 +374,8 @@ pub struct Replication {
     /// A FAILOVER that is under way.
     pub failover: Mutex<Option<Arc<Attempt>>>,
     pub checks: Checks,
+    /// `Some`: the database is a copy in a shard with replicas.
+    pub promises: OnceLock<Arc<Promises>>,
     /// News for operators that were not fetched yet, at most [`UNTOLD_MAX`].
     pub untold: Mutex<VecDeque<String>>,
 }
@@ -335,6 +390,7 @@ impl Default for Replication {
             role: RoleState::default(),
             failover: Mutex::default(),
             checks: Checks::default(),
+            promises: OnceLock::new(),
             untold: Mutex::default(),
         }
     }

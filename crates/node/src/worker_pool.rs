@@ -1,6 +1,7 @@
 //! Owns the threads that run commands: one per core, each with its own runtime, shared by all databases. Never knows
 //! a database: it runs the tasks that it is given.
 
+use engine::beside_scripts;
 use parking_lot::Mutex;
 use std::future::Future;
 use std::io;
@@ -135,9 +136,10 @@ fn run(mut inbox: UnboundedReceiver<Begin>, started: &mpsc::Sender<io::Result<Ru
         Err(error) => return drop(started.send(Err(error))),
     };
     let _ = started.send(Ok(runtime.handle().metrics()));
-    runtime.block_on(async {
+    // A new link must be taken even if a script has blocked the thread for long.
+    runtime.block_on(beside_scripts(async move {
         while let Some(begin) = inbox.recv().await {
             drop(tokio::task::spawn_local(begin()));
         }
-    });
+    }));
 }

@@ -717,6 +717,11 @@ impl Store {
         self.tier.lent.bytes()
     }
 
+    /// 0: no limit.
+    pub fn ram_limit(&self) -> u64 {
+        self.tier.ram_limit()
+    }
+
     /// The most that may be lent now.
     pub fn lent_bytes_max(&self) -> usize {
         self.tier.lent.max()

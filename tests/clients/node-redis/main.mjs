@@ -559,7 +559,8 @@ async function flow() {
 
   if (RESP === 3) {
     await story('client_side_caching', async (r, side) => {
-      const one = await client({ clientSideCache: { ttl: 0, maxEntries: 100, evictPolicy: 'LRU' } });
+      const caching = { clientSideCache: { ttl: 0, maxEntries: 100, evictPolicy: 'LRU' } };
+      const one = await client({ ...caching, socket: { reconnectStrategy: false } });
       await side.set('k', '1');
       await same(one.get('k'), '1');
       await same(one.get('k'), '1');
@@ -695,13 +696,14 @@ async function server() {
     await same(mapped.get('k'), Buffer.from('v'));
     await fails(r.withAbortSignal(AbortSignal.abort()).get('k'), '');
     await fails(client({ url: 'redis://127.0.0.1:1', socket: { reconnectStrategy: false } }), 'ECONNREFUSED');
-    const hasty = await client({ socket: { socketTimeout: 100, reconnectStrategy: false } });
+    // Longer than a loaded machine needs to connect.
+    const hasty = await client({ socket: { socketTimeout: 2000, reconnectStrategy: false } });
     await fails(hasty.blPop('none', 5), '');
   });
 
   if (socketPath) {
     await story('unix_socket', async () => {
-      const one = await client({ url: undefined, socket: { path: socketPath } });
+      const one = await client({ url: undefined, socket: { path: socketPath, reconnectStrategy: false } });
       await same(one.set('k', 'v'), 'OK');
       await same(one.get('k'), 'v');
     });

@@ -4,7 +4,7 @@ use crate::alerts::{Acknowledged, All, Delivery, Format, NewRule, Rule, Silence,
 use crate::auth::{Role, random};
 use crate::cx::{Cx, Reply, given};
 use crate::error::ApiError;
-use crate::relay::{self, MissingNode};
+use crate::relay::{self, MissingNode, Others};
 use crate::route::{Answer, Method, Route, one};
 use crate::webhook;
 use serde::{Deserialize, Serialize};
@@ -180,8 +180,8 @@ fn all(cx: &Cx) -> All {
 fn of_cluster(cx: &Cx) -> Result<Reply, ApiError> {
     let failed = |error: serde_json::Error| ApiError::failed(error.to_string());
     let own = NodeAlerts { node: relay::own_name(&cx.app)?, alerts: serde_json::to_value(all(cx)).map_err(failed)? };
-    let (of_others, missing) = relay::read_others(cx, "/api/v1/alerts")?;
-    let of_others = of_others.into_iter().map(|(node, alerts)| NodeAlerts { node, alerts });
+    let Others { answers, missing } = relay::read_others(cx, "/api/v1/alerts")?;
+    let of_others = answers.into_iter().map(|(node, alerts)| NodeAlerts { node, alerts });
     Reply::json(&ClusterAlerts { nodes: std::iter::once(own).chain(of_others).collect(), missing })
 }
 

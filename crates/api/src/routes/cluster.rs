@@ -239,6 +239,9 @@ struct PlacedShard {
 #[derive(Serialize, ToSchema)]
 struct PlacedNode {
     name: String,
+    /// The copies of the database's shards that the node would have.
+    primaries: usize,
+    replicas: usize,
     ram_bytes: u64,
     ram_placed_bytes: u64,
     flash_bytes: u64,
@@ -502,9 +505,16 @@ fn abandon_authority(cx: &Cx) -> Result<Reply, ApiError> {
     Ok(Reply::none())
 }
 
-fn placed_nodes(loads: &[(NodeName, NodeLoad)]) -> Vec<PlacedNode> {
+/// `shards`: of the database that is placed, with the primary's node first.
+fn placed_nodes(loads: &[(NodeName, NodeLoad)], shards: &[PlacedShard]) -> Vec<PlacedNode> {
+    let count = |node: &NodeName, is_primary: bool| {
+        let position = |shard: &PlacedShard| shard.nodes.iter().position(|name| name == node.as_str());
+        shards.iter().filter_map(position).filter(|position| (*position == 0) == is_primary).count()
+    };
     let node = |(name, load): &(NodeName, NodeLoad)| PlacedNode {
         name: name.to_string(),
+        primaries: count(name, true),
+        replicas: count(name, false),
         ram_bytes: load.capacity.ram_bytes,
         ram_placed_bytes: load.placed.ram_bytes,
         flash_bytes: load.capacity.flash_bytes,
@@ -519,7 +529,7 @@ fn forget_plan(forgetting: &Forgetting) -> ForgetPlan {
         number: number.0,
         to: to.to_string(),
     });
-    ForgetPlan { node: forgetting.node.to_string(), lost: lost.collect(), nodes: placed_nodes(&forgetting.loads) }
+    ForgetPlan { node: forgetting.node.to_string(), lost: lost.collect(), nodes: placed_nodes(&forgetting.loads, &[]) }
 }
 
 pub fn placement(placement: &Placement) -> PlacementInfo {
@@ -527,11 +537,12 @@ pub fn placement(placement: &Placement) -> PlacementInfo {
         number: number.0,
         nodes: nodes.iter().map(|(_, name)| name.to_string()).collect(),
     });
+    let shards: Vec<PlacedShard> = shards.collect();
     PlacementInfo {
         port: placement.definition.port,
         copy_ram_bytes: placement.copy.ram_bytes,
         copy_flash_bytes: placement.copy.flash_bytes,
-        shards: shards.collect(),
-        nodes: placed_nodes(&placement.loads),
+        nodes: placed_nodes(&placement.loads, &shards),
+        shards,
     }
 }

@@ -11,6 +11,10 @@ use crate::route::{Answer, Method, Route, flag, list, one, text};
 use crate::routes::cluster::{self, PlacementInfo, ShardInfo};
 use crate::routes::node::{RoomInfo, room};
 use crate::text::size;
+use ::cluster::failover::CopyAnswer;
+use ::cluster::ids::{CopyNumber, NodeId, ShardNumber, ShardUid, shard_uid};
+use ::cluster::records::{Assignment, ShardRecord};
+use ::cluster::view::View;
 use agent::Agent;
 use config::definition::{Definition, Field, Form};
 use node::{Database, DatabaseState, NodeError};
@@ -200,6 +204,24 @@ struct ShardFigures {
     ops_per_s: Option<u64>,
     /// Why it does not answer.
     trouble: Option<String>,
+    /// Where it is, the primary first.
+    copies: Vec<CopyInfo>,
+}
+
+/// A copy of a shard.
+#[derive(Serialize, ToSchema)]
+struct CopyInfo {
+    node: String,
+    /// primary or replica.
+    role: &'static str,
+    /// What its node says of it.
+    state: String,
+    /// A failover may make it the primary: it has every acknowledged write.
+    is_in_sync: bool,
+    /// The bytes of the shard's stream that it has; null: the shard has no replicas, or the node does not say it.
+    offset: Option<u64>,
+    /// The bytes that it has not received yet.
+    lag_bytes: Option<u64>,
 }
 
 #[derive(Deserialize, ToSchema)]
@@ -481,6 +503,7 @@ fn shards(cx: &Cx) -> Result<Reply, ApiError> {
         ApiError::not_found(format!("the cluster has no database '{name}'"))
             .hint("a database of this node alone has no shards")
     })?;
+    let said = agent.shard_copies(id).map_err(|error| ApiError::unsupported(error.to_string()))?;
     let infos = agent.shard_infos(id, "everything").map_err(|error| ApiError::unsupported(error.to_string()))?;
     let figures = |(shard, info): (ShardInfo, Result<String, String>)| {
         let text = info.as_ref().map_or("", String::as_str);
@@ -503,10 +526,54 @@ fn shards(cx: &Cx) -> Result<Reply, ApiError> {
             ram_hit_percent: part("ram_hit_ratio"),
             ops_per_s: whole("instantaneous_ops_per_sec"),
             trouble: info.err(),
+            copies: found.shards.get(&ShardNumber(shard.number)).map_or_else(Vec::new, |record| {
+                copies(&status.view, shard_uid(id, ShardNumber(shard.number)), record, &said)
+            }),
         }
     };
     let shards = cluster::shards(&status.view, found).into_iter().zip(infos);
     Reply::json(&shards.map(figures).collect::<Vec<_>>())
+}
+
+/// `said`: what the nodes say of their copies.
+fn copies(
+    view: &View,
+    shard: ShardUid,
+    record: &ShardRecord,
+    said: &BTreeMap<NodeId, Vec<CopyAnswer>>,
+) -> Vec<CopyInfo> {
+    let of = |node: NodeId, copy: CopyNumber| {
+        let mut answers = said.get(&node)?.iter();
+        answers.find(|answer| answer.shard == shard && answer.report.copy == copy)
+    };
+    let end = record.primary_node().and_then(|node| of(node, record.primary)).map(|answer| answer.report.received);
+    let copy = |assigned: &Assignment| {
+        let answer = of(assigned.node, assigned.copy);
+        let is_primary = assigned.copy == record.primary;
+        let state = match answer {
+            Some(answer) => answer.state.clone(),
+            None if !view.live.contains_key(&assigned.node) => "its node does not run".to_owned(),
+            None if record.assignments.len() > 1 => "is being opened".to_owned(),
+            None if view.is_served(record) => "serves".to_owned(),
+            None => "does not serve".to_owned(),
+        };
+        let offset = answer.map(|answer| answer.report.received);
+        let members = || record.in_sync.iter().filter(|member| member.copy == assigned.copy);
+        CopyInfo {
+            node: view.node_name(assigned.node),
+            role: if is_primary { "primary" } else { "replica" },
+            state,
+            is_in_sync: match answer {
+                Some(answer) => members().any(|member| member.incarnation == answer.report.incarnation),
+                None => members().next().is_some(),
+            },
+            offset,
+            lag_bytes: end.zip(offset).map(|(end, offset)| end.saturating_sub(offset)),
+        }
+    };
+    let mut copies: Vec<CopyInfo> = record.assignments.iter().map(copy).collect();
+    copies.sort_by_key(|copy| copy.role);
+    copies
 }
 
 fn flush(cx: &Cx) -> Result<Reply, ApiError> {

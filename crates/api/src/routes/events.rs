@@ -5,7 +5,7 @@ use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::events::{Audited, Event};
 use crate::lines::KEPT;
-use crate::relay::{self, MissingNode};
+use crate::relay::{self, MissingNode, Others};
 use crate::route::{Answer, Param, Route, flag, list, number, one, text};
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -75,8 +75,8 @@ fn of_cluster(cx: &Cx) -> Result<Reply, ApiError> {
     let own = relay::own_name(&cx.app)?;
     let mut events: Vec<NodeEvent> =
         found(cx)?.into_iter().map(|event| NodeEvent { node: own.clone(), event }).collect();
-    let (of_others, missing) = relay::read_others::<Vec<Event>>(cx, "/api/v1/events")?;
-    for (node, found) in of_others {
+    let Others { answers, missing } = relay::read_others::<Vec<Event>>(cx, "/api/v1/events")?;
+    for (node, found) in answers {
         events.extend(found.into_iter().map(|event| NodeEvent { node: node.clone(), event }));
     }
     events.sort_by_key(|one| Reverse(one.event.at_ms));

@@ -1,10 +1,10 @@
-//! Owns the list of what operators have asked of the cluster, with how far each node is. Never begins anything.
+//! Owns the list of what operators have asked of the cluster, with how far each node is, and of its failovers. Never begins anything.
 
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::route::{Answer, Route, list};
 use crate::routes::cluster::agent;
-use cluster::records::{OperationKind, OperationRecord};
+use cluster::records::{FailoverRecord, OperationKind, OperationRecord};
 use cluster::view::View;
 use serde::Serialize;
 use std::cmp::Reverse;
@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 pub const ROUTES: &[Route] = &[Route {
     path: "/api/v1/operations",
     tag: "Cluster",
-    summary: "What operators have asked of the cluster, the newest first. Of those that have ended, the last ones are kept.",
+    summary: "What operators have asked of the cluster, and the failovers of its shards, the newest first. Of those that have ended, the last ones are kept.",
     reply: Answer::Json(list::<Operation>),
     run: all,
     ..Route::BASE
@@ -22,11 +22,11 @@ pub const ROUTES: &[Route] = &[Route {
 #[derive(Serialize, ToSchema)]
 struct Operation {
     id: String,
-    /// create, resize, delete, flush, pause, resume or forget.
+    /// create, resize, delete, flush, pause, resume, forget or failover.
     kind: &'static str,
-    /// The name of the database or node that it is about.
+    /// The name of the database, node or shard that it is about.
     target: String,
-    /// Who has asked for it.
+    /// Who has asked for it. Of a failover, the cluster.
     by: String,
     /// running, done or failed. It runs until each of its nodes has done its part; one that does not run does so when it is back.
     state: &'static str,
@@ -34,6 +34,8 @@ struct Operation {
     ended_ms: Option<u64>,
     /// Why it has failed.
     error: Option<String>,
+    /// Of a failover: between which nodes, and why.
+    about: Option<String>,
     nodes: Vec<OperationNode>,
 }
 
@@ -51,6 +53,7 @@ fn all(cx: &Cx) -> Result<Reply, ApiError> {
     let view = &*status.view;
     let mut operations: Vec<Operation> =
         view.operations.iter().map(|(id, operation)| shown(view, id.to_string(), operation)).collect();
+    operations.extend(view.failovers.iter().map(|(id, failover)| failed_over(id.to_string(), failover)));
     operations.sort_by_key(|operation| Reverse(operation.started_ms));
     Reply::json(&operations)
 }
@@ -75,7 +78,24 @@ fn shown(view: &View, id: String, operation: &OperationRecord) -> Operation {
         started_ms: operation.started_ms,
         ended_ms: operation.ended_ms,
         error: operation.error.clone(),
+        about: None,
         nodes: nodes.collect(),
+    }
+}
+
+fn failed_over(id: String, failover: &FailoverRecord) -> Operation {
+    let FailoverRecord { target, cause, from, to, epoch, missed_ms, named_ms, .. } = failover;
+    Operation {
+        id,
+        kind: "failover",
+        target: target.clone(),
+        by: "the cluster".to_owned(),
+        state: "done",
+        started_ms: *missed_ms,
+        ended_ms: Some(*named_ms),
+        error: None,
+        about: Some(format!("from {from} to {to}, epoch {epoch}: {cause}")),
+        nodes: Vec::new(),
     }
 }
 

@@ -65,7 +65,7 @@ fn parser(form: Form) -> ValueParser {
         Form::Policy => PossibleValuesParser::new(Policy::WORDS).map(Value::from).into(),
         Form::Codec => PossibleValuesParser::new(Codec::WORDS).map(Value::from).into(),
         Form::Password => value_parser!(String),
-        Form::Text | Form::Texts | Form::Path | Form::Persistence | Form::Primary => {
+        Form::Text | Form::Texts | Form::Path | Form::Persistence | Form::Replication | Form::Primary => {
             StringValueParser::new().map(Value::from).into()
         }
     }

@@ -108,7 +108,35 @@ fn shards(reply: &Value) -> String {
         right("OPS/S"),
         ("STATE", Align::Left),
     ];
-    table(&head, &reply.as_array().map_or(&[][..], Vec::as_slice).iter().map(row).collect::<Vec<_>>())
+    let all = reply.as_array().map_or(&[][..], Vec::as_slice);
+    table(&head, &all.iter().map(row).collect::<Vec<_>>()) + &copies(all)
+}
+
+/// The copies of shards that have replicas.
+fn copies(shards: &[Value]) -> String {
+    let of = |shard: &Value| shard["copies"].as_array().cloned().unwrap_or_default();
+    if shards.iter().all(|shard| of(shard).len() < 2) {
+        return String::new();
+    }
+    let row = |shard: &Value, copy: &Value| {
+        let bytes = |field: &str| copy[field].as_u64().map_or_else(|| "-".to_owned(), |bytes| bytes.to_string());
+        vec![
+            shard["number"].to_string(),
+            text(&copy["node"]),
+            text(&copy["role"]),
+            if copy["is_in_sync"] == true { "yes" } else { "no" }.to_owned(),
+            bytes("offset"),
+            copy["lag_bytes"].as_u64().map_or_else(|| "-".to_owned(), human),
+            text(&copy["state"]),
+        ]
+    };
+    let rows: Vec<_> =
+        shards.iter().flat_map(|shard| of(shard).iter().map(|copy| row(shard, copy)).collect::<Vec<_>>()).collect();
+    let right = |title| (title, Align::Right);
+    let left = |title| (title, Align::Left);
+    let head =
+        [right("SHARD"), left("NODE"), left("ROLE"), left("IN SYNC"), right("OFFSET"), right("LAG"), left("STATE")];
+    format!("\n{}", table(&head, &rows))
 }
 
 fn path(name: &str) -> String {
@@ -373,6 +401,17 @@ fn room(room: &Value) -> String {
     format!("Promised to databases: {} RAM, {} flash\n", part("ram"), part("flash"))
 }
 
+fn replicas(definition: &Value) -> String {
+    match definition["replicas"].as_u64() {
+        Some(count @ 1..) => format!(
+            "{count} of each shard, {}, writes with {} in sync",
+            text(&definition["replication"]),
+            text(&definition["min_in_sync"])
+        ),
+        _ => "0".to_owned(),
+    }
+}
+
 fn show(database: &Value) -> String {
     let (definition, now) = (&database["definition"], &database["now"]);
     let mut rows = vec![
@@ -384,7 +423,7 @@ fn show(database: &Value) -> String {
         ("compression", text(&definition["compression"])),
         ("password", if definition["has_password"] == true { "set" } else { "none" }.to_owned()),
         ("shards", text(&definition["shards"])),
-        ("replicas", text(&definition["replicas"])),
+        ("replicas", replicas(definition)),
         ("replica of", text(&definition["replica_of"])),
         ("persistence", text(&definition["persistence"])),
         ("backups", backup_schedule(definition)),

@@ -1,13 +1,13 @@
 //! Owns whom to name as a shard's next primary. Never knows how the copies are asked, or why the primary is missed: a choice at the wrong
 //! time costs a pause, not a write.
 
-use crate::ids::{CopyNumber, Epoch, Incarnation};
-use crate::records::ShardRecord;
-
 use super::Offset;
+use crate::ids::{CopyNumber, Epoch, Incarnation, ShardUid};
+use crate::records::ShardRecord;
+use serde::{Deserialize, Serialize};
 
 /// What a copy answers to a controller.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     pub copy: CopyNumber,
     pub incarnation: Incarnation,
@@ -15,6 +15,17 @@ pub struct Report {
     pub received: Offset,
     /// See [`super::Replica::hears_a_lease`].
     pub hears_a_lease: bool,
+}
+
+/// What a node says of a copy that it keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CopyAnswer {
+    pub shard: ShardUid,
+    pub report: Report,
+    /// The epoch in which it serves now.
+    pub serving: Option<Epoch>,
+    /// A word for operators: `serves`, `in sync`, `loads` and so on.
+    pub state: String,
 }
 
 #[derive(Clone, Debug, PartialEq)]

@@ -26,7 +26,7 @@ pub mod replica;
 
 use crate::ids::Epoch;
 
-pub use controller::{Choice, Report, choose};
+pub use controller::{Choice, CopyAnswer, Report, choose};
 pub use duty::{Duty, Standing, duty};
 pub use primary::Primary;
 pub use replica::Replica;

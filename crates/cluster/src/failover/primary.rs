@@ -32,6 +32,13 @@ struct Known {
     heard_ms: u64,
 }
 
+impl Known {
+    /// It has granted a lease, since requiring it must not end this copy's, and has not just left because it is silent.
+    fn may_join(&self, now_ms: u64) -> bool {
+        now_ms < self.lease_until_ms && now_ms < self.heard_ms + SILENCE_MS
+    }
+}
+
 /// One at a time, because each is a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
@@ -79,7 +86,17 @@ impl Primary {
 
     /// Whether no other copy can have been promoted and serve. Asked before a command runs, and when its reply leaves.
     pub fn has_lease(&self, now_ms: u64) -> bool {
-        self.required.values().all(|known| now_ms < known.lease_until_ms)
+        self.lease_until_ms().is_none_or(|until_ms| now_ms < until_ms)
+    }
+
+    /// When the serving lease ends. `None`: no other copy is required, so it does not end.
+    pub fn lease_until_ms(&self) -> Option<u64> {
+        self.required.values().map(|known| known.lease_until_ms).min()
+    }
+
+    /// Whether [`Primary::wanted`] may begin to require a copy now.
+    pub fn may_add(&self, now_ms: u64) -> bool {
+        self.change.is_none() && self.others.values().any(|known| known.may_join(now_ms))
     }
 
     /// The next heartbeat, for every replica, if it is due.
@@ -137,7 +154,8 @@ impl Primary {
     }
 
     /// The set to record, if it is to be changed: in a transaction that compares the record with the last one of this epoch that was read or
-    /// written. Whatever becomes of it, [`Primary::recorded`] is told what is certain, and this is asked again.
+    /// written. Whatever becomes of it, [`Primary::recorded`] is told what is certain, and this is asked again. `end`: of the stream, no
+    /// reply that depends on later bytes has left. So if [`Primary::may_add`], it is read when no reply can leave.
     pub fn wanted(&mut self, end: Offset, now_ms: u64) -> Option<Vec<Member>> {
         if self.change.is_none() {
             self.change = self.next_change(end, now_ms);
@@ -146,8 +164,10 @@ impl Primary {
             Some(Change::Add { copy, from, is_sent }) => {
                 let known = self.required[copy];
                 if !*is_sent && now_ms >= known.heard_ms + SILENCE_MS {
-                    // Nothing was sent, so nobody can name it.
-                    self.required.remove(copy);
+                    // Nothing was sent, so nobody can name it. Its connection may only stand still.
+                    let copy = *copy;
+                    self.required.remove(&copy);
+                    self.others.entry(copy).or_insert(known);
                     self.change = None;
                     return None;
                 }
@@ -190,8 +210,7 @@ impl Primary {
         if let Some((copy, _)) = leaves {
             return Some(Change::Remove(*copy));
         }
-        // One that has granted a lease: requiring it must not end this copy's.
-        let joins = self.others.iter().find(|(_, known)| now_ms < known.lease_until_ms).map(|(copy, _)| *copy)?;
+        let joins = self.others.iter().find(|(_, known)| known.may_join(now_ms)).map(|(copy, _)| *copy)?;
         let known = self.others.remove(&joins)?;
         self.required.insert(joins, known);
         Some(Change::Add { copy: joins, from: end, is_sent: false })

@@ -27,7 +27,7 @@ macro_rules! mutants {
 }
 
 mutants! {
-    a_primary_without_a_lease NoLease 4700
+    a_primary_without_a_lease NoLease 8200
     a_copy_that_is_recorded_before_it_is_required AddedBeforeRequired 1
     a_copy_that_is_given_up_before_the_record_says_so RemovedBeforeRecorded 1
     an_incarnation_that_is_ignored IncarnationIgnored 1

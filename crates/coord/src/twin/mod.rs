@@ -63,7 +63,8 @@ struct TwinState {
     now: Duration,
     random: SplitMix64,
     rates: Rates,
-    ordered: VecDeque<Fault>,
+    /// Of the next calls.
+    ordered: VecDeque<Option<Fault>>,
     is_reachable: bool,
     is_silent: bool,
     store: Store,
@@ -116,7 +117,14 @@ impl Twin {
 
     /// For the next call that has none ordered yet.
     pub fn order(&self, fault: Fault) {
-        self.shared.lock().ordered.push_back(fault);
+        self.order_after(0, fault);
+    }
+
+    /// The same, after so many calls without one.
+    pub fn order_after(&self, calls: usize, fault: Fault) {
+        let mut state = self.shared.lock();
+        state.ordered.extend(std::iter::repeat_n(None, calls));
+        state.ordered.push_back(Some(fault));
     }
 
     /// While it is not reachable, calls fail without being sent, and there are no watches. Leases end all the same.
@@ -284,7 +292,7 @@ impl TwinState {
     /// What happens to this call.
     fn fault(&mut self) -> Option<Fault> {
         let rates = self.rates;
-        let ordered = self.ordered.pop_front();
+        let ordered = self.ordered.pop_front().flatten();
         let stall = self.happens(rates.stall);
         let lose_request = self.happens(rates.lose_request);
         let lose_answer = self.happens(rates.lose_answer);

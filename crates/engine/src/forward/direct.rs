@@ -74,9 +74,9 @@ pub fn direct<'w>(
     if command.is(bit::WRITE) {
         forwarding.get_or_insert_default().has_written(shard);
     }
-    let position = dataset.journaling.position();
-    if !dataset.journaling.is_safe(position) {
-        forwarding.get_or_insert_default().hold(&owner, position);
+    let seen = dataset.journaling.seen();
+    if !dataset.journaling.is_safe(seen) {
+        forwarding.get_or_insert_default().hold(&owner, seen);
     }
     Some((command, outcome))
 }

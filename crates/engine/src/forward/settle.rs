@@ -100,7 +100,7 @@ fn poll_replies(connection: &mut Connection, pause_bytes: usize, cx: &mut Contex
     forwarding.try_again(routes, |sent, part, places, to| send.transmit(session, sent, part, places, to));
     match forwarding.poll_held(cx) {
         Poll::Ready(true) => {}
-        Poll::Ready(false) => return Poll::Ready(Err(End::Journal)),
+        Poll::Ready(false) => return Poll::Ready(Err(End::Lost)),
         Poll::Pending => return Poll::Pending,
     }
     let mut lost = Vec::new();

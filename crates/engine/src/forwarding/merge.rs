@@ -27,11 +27,12 @@ pub fn texts(parts: &[PartReply]) -> Vec<String> {
 /// Appends the merged reply. `random` chooses among equals.
 pub fn merge(how: Merge, parts: &[PartReply], random: impl FnOnce() -> u64, proto: Proto, output: &mut Vec<u8>) {
     let is_error = |part: &&PartReply| part.bytes.first() == Some(&b'-');
-    let succeeded = parts.iter().find(|part| !is_error(part));
-    if how == Merge::OneSucceeds
-        && let Some(part) = succeeded
-    {
-        return output.extend_from_slice(&part.bytes);
+    if how == Merge::OneSucceeds {
+        let has_any = |part: &&PartReply| !part.bytes.starts_with(b"-NOTBUSY");
+        let told = parts.iter().find(|part| !is_error(part)).or_else(|| parts.iter().find(has_any));
+        if let Some(part) = told {
+            return output.extend_from_slice(&part.bytes);
+        }
     }
     if let Some(error) = parts.iter().find(is_error) {
         return output.extend_from_slice(&error.bytes);
@@ -200,6 +201,7 @@ mod tests {
         let [a, b] = ["f".repeat(40), "0f".repeat(20)].map(|digest| format!("+{digest}\r\n"));
         assert_eq!(merged(Merge::Xor, &[&a, &b]), format!("+{}\r\n", "f0".repeat(20)));
         assert_eq!(merged(Merge::OneSucceeds, &["-NOTBUSY x\r\n", "-NOTBUSY y\r\n"]), "-NOTBUSY x\r\n");
+        assert_eq!(merged(Merge::OneSucceeds, &["-NOTBUSY x\r\n", "-UNKILLABLE y\r\n"]), "-UNKILLABLE y\r\n");
         for how in [Merge::Sum, Merge::Min, Merge::Chain] {
             assert!(merged(how, &["+x\r\n", ":1\r\n"]).starts_with("-ERR a shard"), "{how:?}");
         }

@@ -15,6 +15,7 @@ pub use merge::{PartReply, merge, texts, with_cursor};
 pub use session::{ForwardingSession, Taken};
 
 use crate::memory::FREE_BYTES;
+use crate::replication::Seen;
 use crate::routes::{Merge, Routes};
 use crate::session_stream::SESSION_WINDOW_BYTES;
 use crate::worker::Worker;
@@ -56,8 +57,8 @@ pub struct Forwarding {
     pub watch_lost: bool,
     /// The shards to which commands have written without the session, since it was told.
     written: Vec<u16>,
-    /// The journals of owners that replies wait for, and up to where.
-    held: Vec<(Rc<Worker>, u64)>,
+    /// The owners that replies wait for, and what the replies show of them.
+    held: Vec<(Rc<Worker>, Seen)>,
 }
 
 struct Away {
@@ -197,18 +198,18 @@ impl Forwarding {
         }
     }
 
-    /// The replies so far may leave when the owner's journal is safe up to this position.
+    /// The replies so far may leave when this is safe at the owner.
     #[cold]
-    pub fn hold(&mut self, owner: &Rc<Worker>, position: u64) {
-        self.held.push((Rc::clone(owner), position));
+    pub fn hold(&mut self, owner: &Rc<Worker>, seen: Seen) {
+        self.held.push((Rc::clone(owner), seen));
     }
 
     /// Waits until the owners' journals let the replies leave. False: a journal has failed, and may have lost what they tell.
     #[inline]
     pub fn poll_held(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        while let Some((owner, position)) = self.held.last() {
-            ready!(owner.commit_waiter.poll_safe(*position, cx));
-            if owner.hub.dataset.journaling.has_lost(*position) {
+        while let Some((owner, seen)) = self.held.last() {
+            ready!(owner.commit_waiter.poll_safe(*seen, cx));
+            if owner.hub.dataset.journaling.has_lost(*seen, true) {
                 return Poll::Ready(false);
             }
             self.held.pop();

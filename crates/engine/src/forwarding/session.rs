@@ -136,10 +136,14 @@ impl ForwardingSession {
         }
     }
 
-    /// A reply to what the proxy has said. Only that to CLIENT ID is an integer.
+    /// A reply to what the proxy has said. Only that to CLIENT ID is an integer, and only SCRIPT LOAD is refused, while a script is busy.
     pub fn was_told(&mut self, reply: &[u8]) {
-        if let [b':', id @ .., b'\r', b'\n'] = reply {
-            self.client = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
+        match reply {
+            [b':', id @ .., b'\r', b'\n'] => {
+                self.client = std::str::from_utf8(id).ok().and_then(|id| id.parse().ok());
+            }
+            [b'-', ..] => self.scripts.clear(),
+            _ => {}
         }
     }
 

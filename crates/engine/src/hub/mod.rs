@@ -17,8 +17,9 @@ use crate::clients::{Clients, Peer};
 use crate::control::Control;
 use crate::dataset::Dataset;
 use crate::directory::Directory;
+use crate::held_messages::{HeldMessage, HeldMessages};
 use crate::pubsub::{Delivery, PubSub};
-use crate::routes::{OtherProxies, Routes};
+use crate::routes::{OtherProxies, Routes, Settings};
 use crate::scripts::Scripts;
 use crate::stats::{LatencyEvents, SlowLog, Stats};
 use crate::worker_handle::{Arrival, Message, Socket, WorkerHandle};
@@ -27,7 +28,7 @@ use commands::host::{Space, Unblock};
 use config::{ConfigStore, Secret};
 use parking_lot::Mutex;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock, Weak};
 use store::{STRIPES, Store};
 
@@ -42,6 +43,7 @@ pub struct Hub {
     /// Held while pauses change, so that the store knows the last one.
     pausing: Mutex<()>,
     pub pubsub: PubSub,
+    pub held_messages: HeldMessages,
     /// A copy has those of its proxy.
     pub users: Arc<Users>,
     pub tracking: Tracking,
@@ -60,6 +62,8 @@ pub struct Hub {
     pub is_closing: AtomicBool,
     /// If it is a proxy's: the owners of the keys, of which it has none itself.
     pub routes: OnceLock<Routes>,
+    /// If it is a copy's: the revision of the settings that it has taken from its database's records; 0: none yet.
+    pub settings_revision: AtomicI64,
     /// If it is a copy's: the proxy whose clients get the messages that scripts and transactions publish here.
     proxy: OnceLock<Weak<Hub>>,
     pub control: Weak<dyn Control>,
@@ -85,6 +89,7 @@ impl Hub {
             clients: Clients::default(),
             pausing: Mutex::new(()),
             pubsub: PubSub::default(),
+            held_messages: HeldMessages::default(),
             users,
             tracking: Tracking::default(),
             monitors: Monitors::default(),
@@ -96,6 +101,7 @@ impl Hub {
             targets_kept: AtomicUsize::new(0),
             is_closing: AtomicBool::new(false),
             routes: OnceLock::new(),
+            settings_revision: AtomicI64::new(0),
             proxy: OnceLock::new(),
             control,
         })
@@ -118,8 +124,20 @@ impl Hub {
         });
     }
 
-    /// Sends a message to all its subscribers, here, at the replicas and at other nodes' proxies. Returns the number of those here.
+    /// Sends a message to all its subscribers, here, at the replicas and at other nodes' proxies. Returns the number of those here. A copy in a
+    /// shard with replicas holds it until they have what was written before.
     pub fn publish(&self, space: Space, channel: &[u8], message: &[u8], now_ms: u64) -> usize {
+        let journaling = &self.dataset.journaling;
+        if !journaling.serving.is_on() {
+            return self.publish_now(space, channel, message, now_ms);
+        }
+        let count = self.receivers(space, channel);
+        let (channel, message) = (channel.into(), message.into());
+        self.held_messages.put(HeldMessage { seen: journaling.seen(), space, channel, message });
+        count
+    }
+
+    pub fn publish_now(&self, space: Space, channel: &[u8], message: &[u8], now_ms: u64) -> usize {
         if let Some(proxy) = self.proxy.get().and_then(Weak::upgrade) {
             return proxy.publish(space, channel, message, now_ms);
         }
@@ -142,6 +160,11 @@ impl Hub {
 
     fn other_proxies(&self) -> Option<&dyn OtherProxies> {
         self.routes.get()?.others.as_deref()
+    }
+
+    /// Who keeps the settings, if they are those of all shards and proxies of a database.
+    pub fn kept_settings(&self) -> Option<&dyn Settings> {
+        self.routes.get()?.settings.as_deref()
     }
 
     /// Whether a message goes to other nodes too.

@@ -164,27 +164,20 @@ impl Stream {
         self.with(|state| state.readers.retain(|(other, _)| *other != reader));
     }
 
-    /// A promotion: from here on the bytes are not those of the primary's stream.
-    pub fn change_id(&self) {
-        self.with(|state| {
-            state.mark.second = Some((state.mark.id, state.mark.offset));
-            state.mark.id = new_id();
-        });
-    }
-
-    /// The promotion has failed, and nothing was written since: gives back the ids of the mark.
-    pub fn restore_id(&self, before: Mark) {
-        self.with(|state| (state.mark.id, state.mark.second) = (before.id, before.second));
-    }
-
-    /// The primary has changed its id: the bytes so far are those of both.
-    pub fn take_id(&self, id: Id) {
+    /// From here on the stream has this id, because the primary has changed it, or this database is promoted and its bytes are not the
+    /// primary's any more. The bytes so far are those of both ids.
+    pub fn change_id(&self, id: Id) {
         self.with(|state| {
             if state.mark.id != id {
                 state.mark.second = Some((state.mark.id, state.mark.offset));
                 state.mark.id = id;
             }
         });
+    }
+
+    /// The promotion has failed, and nothing was written since: gives back the ids of the mark.
+    pub fn restore_id(&self, before: Mark) {
+        self.with(|state| (state.mark.id, state.mark.second) = (before.id, before.second));
     }
 
     /// The next command says its logical database again: as in Redis, who reads the stream from here on needs no field of the dump.
@@ -385,7 +378,7 @@ mod tests {
         stream.turn_on();
         set(&stream, 0, &mut Vec::new());
         let first = stream.mark().unwrap();
-        stream.change_id();
+        stream.change_id(new_id());
         set(&stream, 0, &mut Vec::new());
         let now = stream.mark().unwrap();
         assert_eq!(now.second, Some((first.id, first.offset)));

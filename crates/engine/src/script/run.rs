@@ -677,7 +677,8 @@ impl Calls for Running<'_, '_> {
             });
         }
         let elapsed = self.started.elapsed();
-        let threshold_ms = self.around.snapshot.config.busy_reply_threshold_ms;
+        // It may have been changed since the script began.
+        let threshold_ms = self.around.worker.config_snapshot().config.busy_reply_threshold_ms;
         if threshold_ms > 0 && elapsed > Duration::from_millis(threshold_ms) {
             self.becomes_busy();
         } else if elapsed > STAND_IN_AFTER {

@@ -387,7 +387,7 @@ impl World {
         if goes_on {
             self.counts.partial += 1;
             assert!(from.said.starts_with(&to.said), "the replica goes on, and has another stream");
-            to.up().journaling.stream.take_id(mark.id);
+            to.up().journaling.stream.change_id(mark.id);
             let now = to.up().mark();
             to.base.mark = Mark { id: now.id, second: now.second, ..to.base.mark };
         } else {
@@ -480,7 +480,7 @@ impl World {
         }
         if !follows && has_lost {
             // Replicas may have more.
-            node.up().journaling.stream.change_id();
+            node.up().journaling.stream.change_id(new_id());
             node.base.mark = Mark { offset: node.base.mark.offset, db: node.base.mark.db, ..node.up().mark() };
             node.has_lost_power = false;
             self.counts.lost_tails += u64::from(node.said.len() < before);
@@ -501,7 +501,7 @@ impl World {
         self.link = None;
         let node = &mut self.nodes[replica];
         assert!(node.said.len() as u64 >= self.acknowledged, "a write is lost that WAIT has acknowledged");
-        node.up().journaling.stream.change_id();
+        node.up().journaling.stream.change_id(new_id());
         node.base.mark = Mark { offset: node.base.mark.offset, db: node.base.mark.db, ..node.up().mark() };
         node.up().set_follows(false);
         node.up().here.now_ms = now_ms;

@@ -1,13 +1,17 @@
 //! Keep-alive, with a clock that the test moves.
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use link::frame::Kind;
-use link::{End, Options, Role};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use link::{End, Link, Options, Role};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::task::coop::unconstrained;
 use tokio::time::{Instant, sleep};
 
-use crate::common::{Peer, frame, pair, run};
+use crate::common::{Peer, STREAM_BYTES, frame, pair, run};
 
 #[test]
 fn an_idle_link_lives() {
@@ -89,5 +93,45 @@ fn a_close_waits_for_the_peer_no_longer_than_for_a_silent_one() {
         assert_eq!(ended.await.unwrap(), End::Closed);
         assert_eq!(started.elapsed().as_millis() / 10, 500, "{:?}", started.elapsed());
         drop(peer);
+    });
+}
+
+/// As while a script blocks the thread: no timer fires, and another task polls the drivers now and then.
+#[test]
+fn a_link_lives_on_polls_alone() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    runtime.block_on(async {
+        let options = Options {
+            ping_after: Duration::from_millis(20),
+            silence_max: Duration::from_secs(1),
+            ..Options::default()
+        };
+        let (a, b) = tokio::io::duplex(STREAM_BYTES);
+        let ((opener, mut one), (acceptor, mut other)) =
+            (Link::start(a, options, Role::Opener), Link::start(b, options, Role::Acceptor));
+        let mut session = opener.open(b"target").unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        // Each poll with a budget of its own, which this task would have used up.
+        let mut poll_drivers = || {
+            let both = poll_fn(|cx| {
+                assert!(Pin::new(&mut one).poll(cx).is_pending());
+                assert!(Pin::new(&mut other).poll(cx).is_pending());
+                Poll::Ready(())
+            });
+            assert!(pin!(unconstrained(both)).poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        };
+        let begun = std::time::Instant::now();
+        while begun.elapsed() < 2 * options.silence_max {
+            poll_drivers();
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        // What a session sends is carried too.
+        let Poll::Ready(Some((_, mut accepted))) = acceptor.poll_accept(&mut cx) else { panic!("it was opened") };
+        assert!(Pin::new(&mut session).poll_write(&mut cx, b"x").is_ready());
+        poll_drivers();
+        let mut byte = [0];
+        let mut buffer = ReadBuf::new(&mut byte);
+        assert!(Pin::new(&mut accepted).poll_read(&mut cx, &mut buffer).is_ready());
+        assert_eq!(buffer.filled(), b"x");
     });
 }

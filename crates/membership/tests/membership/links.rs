@@ -31,7 +31,8 @@ impl Member {
     }
 }
 
-type Ends = (io::Result<(PeerCertificate, LinkStream)>, io::Result<(PeerCertificate, LinkStream)>);
+type End = io::Result<(PeerCertificate, LinkStream<TcpStream>)>;
+type Ends = (End, End);
 
 /// A link from the first member to the second one. `heard`: all bytes that the relay between them has seen.
 async fn link(from: (&Member, bool), to: (&Member, bool), heard: &Arc<Mutex<Vec<u8>>>) -> Ends {

@@ -114,7 +114,7 @@ impl Database {
         let stream = &self.hub.dataset.journaling.stream;
         if !store.follows() {
             // What followed in an earlier run is not in the dump.
-            stream.change_id();
+            stream.change_id(engine::replication::new_id());
         }
         self.keep_effects_in_stream();
         stream.turn_on();

@@ -98,7 +98,7 @@ pub fn recover(
         if boot::is_another(folder) && !store.follows() {
             // After a loss of power, replicas may have a part of the stream that the journal has lost. The new id keeps that part from
             // being taken for what is written now.
-            stream.change_id();
+            stream.change_id(engine::replication::new_id());
         }
         stream.turn_on();
     }

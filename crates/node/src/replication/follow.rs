@@ -4,13 +4,16 @@
 use super::apply::{Applied, Applier, count_writes};
 use super::arrival::{Arrival, Spool};
 use super::full::Fullness;
+use super::shard_stream::{Frame, Frames, Inbox};
 use super::wire::Wire;
 use crate::database::Database;
 use crate::files::{StreamAtDump, Unloaded, about, directory, empty, load_primarys};
-use crate::role::{FollowerCommand, Following, GivenUp, LinkState};
+use crate::promises::Promises;
+use crate::role::{FollowedShard, FollowerCommand, Following, GivenUp, LinkSocket, LinkState};
 use crate::{persist, tls};
 use base::clock::wall_ms;
 use base::size::human;
+use cluster::records::Member;
 use commands::host::REDIS_VERSION;
 use config::{Config, Secret};
 use engine::replication::{Id, Mark, new_id};
@@ -28,6 +31,8 @@ use store::{Admission, Reach};
 /// Between two attempts to reach the primary. It doubles with each attempt that brings nothing.
 const REST_MIN: Duration = Duration::from_millis(50);
 const REST_MAX: Duration = Duration::from_secs(1);
+/// A copy that is not back within 0.8 s leaves its shard's in-sync set.
+const SHARD_REST_MAX: Duration = Duration::from_millis(200);
 /// The same behind a dataset that could not be loaded.
 const LONG_REST: Duration = Duration::from_secs(10);
 /// Between two reports of what the replica has.
@@ -35,6 +40,8 @@ const ACK_INTERVAL: Duration = Duration::from_secs(1);
 /// A promotion applies what still arrives within this time. `DRAIN_TIMEOUT`: the limit for bytes that had arrived before it.
 const DRAIN: Duration = Duration::from_millis(20);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
+/// A primary of a shard sends heartbeats, or lines while it makes a dump.
+const SHARD_TIMEOUT: Duration = Duration::from_secs(10);
 /// What is read from a file of pending bytes at once.
 const PENDING_BYTES: usize = 1 << 20;
 
@@ -159,7 +166,8 @@ impl Link {
                 continue;
             }
             self.following.rest(rest);
-            rest = (2 * rest).min(REST_MAX);
+            let max = if self.following.shard.is_some() { SHARD_REST_MAX } else { REST_MAX };
+            rest = (2 * rest).min(max);
         }
     }
 
@@ -201,12 +209,15 @@ impl Link {
     }
 
     fn attempt(&self) -> Result<(), String> {
+        if let Some(shard) = &self.following.shard {
+            return self.attempt_in_shard(shard);
+        }
         self.set_state(LinkState::Connecting);
         let config = self.config();
         let timeout = Duration::from_secs(config.replica.timeout_s.into());
         let tls = config.replica.with_tls.then(|| tls::connector(&config.tls)).transpose()?;
         let Following { host, port, socket, .. } = &*self.following;
-        let wire = Wire::open(host, *port, tls, timeout, |opened| *socket.lock() = Some(opened));
+        let wire = Wire::open(host, *port, tls, timeout, |opened| *socket.lock() = Some(LinkSocket::Tcp(opened)));
         let mut wire = wire.map_err(|error| format!("it cannot be reached: {error}"))?;
         self.set_state(LinkState::Handshake);
         if self.is_over() {
@@ -237,7 +248,7 @@ impl Link {
     fn take_id(&self, id: Id) {
         let stream = &self.database.hub.dataset.journaling.stream;
         if stream.mark().is_some_and(|mark| mark.id != id) {
-            stream.take_id(id);
+            stream.change_id(id);
             self.database.end_links();
             self.database.note_stream();
         }
@@ -274,13 +285,17 @@ impl Link {
         if let Some(ip) = &replica.announced_ip {
             self.report(wire, &[b"ip-address", ip.as_bytes()])?;
         }
+        self.report(wire, &self.capabilities())?;
+        self.report(wire, &[b"version", REDIS_VERSION.as_bytes()])
+    }
+
+    /// As words of REPLCONF.
+    fn capabilities(&self) -> Vec<&'static [u8]> {
         let mut capabilities = vec![&b"eof"[..], b"psync2", b"flint", b"tail", b"pieces"];
         if self.database.shard.store.exchanges_pages() && !self.following.refuses_pages.load(Relaxed) {
             capabilities.push(PAGES_CAPA.as_bytes());
         }
-        let words: Vec<&[u8]> = capabilities.into_iter().flat_map(|capability| [b"capa", capability]).collect();
-        self.report(wire, &words)?;
-        self.report(wire, &[b"version", REDIS_VERSION.as_bytes()])
+        capabilities.into_iter().flat_map(|capability| [&b"capa"[..], capability]).collect()
     }
 
     /// Sends REPLCONF with these words. An older primary may not know them: such an error is ignored.
@@ -321,6 +336,163 @@ impl Link {
             ["+CONTINUE"] if mark.is_some() => Ok(Answer::Continue { id: None }),
             ["+CONTINUE", id] if mark.is_some() => Ok(Answer::Continue { id: Some(id.parse().map_err(|_| bad())?) }),
             _ => Err(bad()),
+        }
+    }
+
+    // --- as a copy of a shard ---
+
+    fn attempt_in_shard(&self, shard: &FollowedShard) -> Result<(), String> {
+        let FollowedShard { primary, promises } = shard;
+        if !promises.accepts(primary.epoch) {
+            return Err(format!("a newer epoch than {} was promised", primary.epoch));
+        }
+        promises.acknowledge()?;
+        // From here on, nobody waits for the end of this thread: see [`Following::end`].
+        self.set_state(LinkState::Connecting);
+        let socket = (primary.open)().map_err(|error| format!("it cannot be reached: {error}"))?;
+        let known = |opened| *self.following.socket.lock() = Some(LinkSocket::Unix(opened));
+        let mut wire = Wire::pair(socket, SHARD_TIMEOUT, known).map_err(|error| lost(&error))?;
+        self.set_state(LinkState::Handshake);
+        if self.is_over() {
+            return Ok(());
+        }
+        let (epoch, me) = (primary.epoch.to_string(), IdentityWords::of(promises));
+        for mut words in [self.capabilities(), vec![&b"epoch"[..], epoch.as_bytes()], me.words().to_vec()] {
+            words.insert(0, b"REPLCONF");
+            let answer = self.ask(&mut wire, &words)?;
+            if !answer.starts_with('+') {
+                return Err(format!("it answers REPLCONF with {answer}"));
+            }
+        }
+        match self.psync(&mut wire)? {
+            Answer::Continue { id } => {
+                id.inspect(|id| self.take_id(*id));
+                let mark = self.database.hub.dataset.journaling.stream.mark().expect("the primary goes on with it");
+                self.stream_in_shard(&mut wire, shard, mark.db.unwrap_or(0), None)
+            }
+            Answer::Full { id, offset, shared } => {
+                self.report_given_up(shared);
+                self.set_state(LinkState::Sync);
+                let folder = directory(self.database.name(), &self.config().redis_files);
+                fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
+                let (arrival, mut pending) = (Arrival::new(&folder)?, Pending::new(&folder)?);
+                let db = self.take_in(&mut wire, &arrival, (id, offset), &mut pending)?;
+                drop(arrival);
+                self.stream_in_shard(&mut wire, shard, db, Some(pending))
+            }
+        }
+    }
+
+    /// Receives the stream, acknowledges it, and has it applied by another thread. When this returns, everything that was acknowledged is
+    /// applied, or the copy has another incarnation.
+    fn stream_in_shard(
+        &self,
+        wire: &mut Wire,
+        shard: &FollowedShard,
+        db: u32,
+        pending: Option<Pending>,
+    ) -> Result<(), String> {
+        let (database, inbox) = (&*self.database, Inbox::default());
+        // With a dataset that was loaded, it is somebody else.
+        wire.send(&[&[&b"REPLCONF"[..]], &IdentityWords::of(&shard.promises).words()[..]].concat())
+            .map_err(|error| lost(&error))?;
+        self.set_state(LinkState::Connected);
+        shard.promises.changed();
+        let may_wait = || self.following.command() != FollowerCommand::Stop && !database.hub.is_closing.load(Relaxed);
+        // What is not applied is in the inbox, and in the buffer from which it is applied.
+        let lent = 2 * database.hub.dataset.journaling.stream.window_bytes();
+        database.shard.store.lend(lent);
+        let (received, applied) = std::thread::scope(|scope| {
+            let applying = scope.spawn(|| inbox.apply(database, db, &may_wait));
+            let received = self.receive_in_shard(wire, shard, &inbox, pending);
+            inbox.close();
+            self.set_state(LinkState::Connect);
+            let applied = applying.join();
+            (received, applied.unwrap_or_else(|_| Err("a bug: the thread that applies panicked".to_owned())))
+        });
+        database.shard.store.take_back(lent);
+        shard.promises.set_received(database.hub.dataset.journaling.stream.offset());
+        if let Err(why) = applied {
+            // What was acknowledged is not in the dataset, so nobody may take this copy for one that has it. If that cannot be made durable,
+            // the next start finds that the copy acknowledges, and does it then.
+            let renewed = shard.promises.renew();
+            if !database.hub.is_closing.load(Relaxed) {
+                tracing::error!("database '{}' cannot follow: {why}", database.hub.name);
+            }
+            database.replication.role.failures.note(&why);
+            database.prepare_stream(Some(nowhere()));
+            database.note_stream();
+            return renewed.and(Err(why));
+        }
+        received
+    }
+
+    fn receive_in_shard(
+        &self,
+        wire: &mut Wire,
+        shard: &FollowedShard,
+        inbox: &Inbox,
+        pending: Option<Pending>,
+    ) -> Result<(), String> {
+        let FollowedShard { primary, promises } = shard;
+        let (stream, mut frames) = (&self.database.hub.dataset.journaling.stream, Frames::default());
+        let (mut received, mut heartbeat, mut told) = (stream.offset(), None, None);
+        if let Some(mut pending) = pending {
+            let mut input = Vec::new();
+            while pending.read(&mut input)? {
+                let mut used = 0;
+                // Heartbeats that came while the dataset was loaded are too old to be acknowledged.
+                while let Some((frame, bytes)) = frames.next(&input[used..])? {
+                    if let Frame::Bytes(bytes) = frame {
+                        inbox.put(bytes);
+                        received += bytes.len() as u64;
+                    }
+                    used += bytes;
+                }
+                input.drain(..used);
+            }
+            wire.put_back(input);
+        }
+        loop {
+            if self.is_over() || inbox.has_failed.load(Relaxed) {
+                return Ok(());
+            }
+            if inbox.is_full.load(Relaxed) {
+                // A copy that is silent leaves the set. One that acknowledges nothing and is not silent would hold up every write.
+                return Err("there is no room for the stream's next command".to_owned());
+            }
+            let mut used = 0;
+            while let Some((frame, bytes)) = frames.next(&wire.input()[used..])? {
+                match frame {
+                    Frame::Bytes(bytes) => {
+                        inbox.put(bytes);
+                        received += bytes.len() as u64;
+                    }
+                    Frame::Heartbeat(newest) if newest.epoch == primary.epoch && promises.hear(&newest) => {
+                        heartbeat = Some(newest.number);
+                    }
+                    Frame::Heartbeat(_) => return Err("it is not the primary of a promised epoch".to_owned()),
+                    Frame::Nothing => {}
+                }
+                used += bytes;
+            }
+            wire.used(used);
+            promises.set_received(received);
+            if inbox.missed_check.swap(false, Relaxed) {
+                wire.send(&[b"REPLCONF", b"MISSED-CHECK"]).map_err(|error| lost(&error))?;
+            }
+            let report = (received, self.database.applied_offset(), heartbeat);
+            if told != Some(report) && promises.accepts(primary.epoch) {
+                let (received, applied, epoch) =
+                    (report.0.to_string(), report.1.to_string(), primary.epoch.to_string());
+                let number = heartbeat.map(|number| number.to_string());
+                let mut words =
+                    vec![&b"REPLCONF"[..], b"HAS", received.as_bytes(), applied.as_bytes(), epoch.as_bytes()];
+                words.extend(number.as_ref().map(|number| number.as_bytes()));
+                wire.send(&words).map_err(|error| lost(&error))?;
+                told = Some(report);
+            }
+            self.fill(wire)?;
         }
     }
 
@@ -628,6 +800,23 @@ impl Link {
     }
 }
 
+/// How a copy says who it is.
+struct IdentityWords {
+    copy: String,
+    incarnation: String,
+}
+
+impl IdentityWords {
+    fn of(promises: &Promises) -> IdentityWords {
+        let Member { copy, incarnation, .. } = promises.me();
+        IdentityWords { copy: copy.to_string(), incarnation: incarnation.to_string() }
+    }
+
+    fn words(&self) -> [&[u8]; 4] {
+        [b"COPY", self.copy.as_bytes(), b"INCARNATION", self.incarnation.as_bytes()]
+    }
+}
+
 /// Why the stream has ended.
 enum Ended {
     /// It can go on over another connection.
@@ -759,6 +948,10 @@ fn load(database: &Database, following: &Following, arrival: &Arrival, id: Id, o
 
 fn replace(database: &Database, following: &Following, arrival: &Arrival, mark: Mark) -> Result<(), Unloaded> {
     let (begun, files) = (Instant::now(), &database.files);
+    // Before the first byte is thrown away: what was acknowledged as the old one is not here any more.
+    if let Some(promises) = database.replication.promises.get() {
+        promises.renew()?;
+    }
     // Until the load is complete, the dataset belongs to no stream: a restart must ask for everything.
     persist::end(database)?;
     database.prepare_stream(Some(nowhere()));

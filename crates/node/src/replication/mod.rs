@@ -9,6 +9,7 @@ mod figures;
 mod follow;
 mod full;
 mod reconcile;
+mod shard_stream;
 pub(crate) mod shutdown_drain;
 mod sync;
 mod tick;

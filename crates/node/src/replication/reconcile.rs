@@ -11,6 +11,7 @@ use crate::role::{AssignedRole, FollowerCommand, Following, Left, LinkState};
 use base::clock::wall_ms;
 use commands::host::Unblock;
 use engine::CHANGE_TIMEOUT;
+use engine::replication::{Id, new_id};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -109,7 +110,7 @@ impl Database {
     }
 
     /// Follows from now on. The dataset stays until the primary's has arrived.
-    fn become_replica(&self, following: Arc<Following>) -> Result<(), String> {
+    pub(crate) fn become_replica(&self, following: Arc<Following>) -> Result<(), String> {
         let database = self.me.upgrade().ok_or("ERR the database is being closed")?;
         let role = &self.replication.role;
         if let Some(before) = role.following() {
@@ -133,21 +134,38 @@ impl Database {
         let hands_over = role.takes_over.swap(false, Relaxed);
         let was_up = before.state() == LinkState::Connected && !hands_over;
         before.end(FollowerCommand::Promote);
+        let Following { host, port, .. } = &*before;
+        let left = Left { host: host.clone(), port: *port, was_up };
+        self.take_lead(new_id()).map_err(|why| {
+            format!("ERR the database is not promoted, because the new role could not be saved: {why}")
+        })?;
+        *role.left.lock() = Some(left);
+        let journaling = &self.hub.dataset.journaling;
+        let (name, offset) = (&self.hub.name, journaling.stream.offset());
+        tracing::info!("database '{name}' is now a primary, and its stream continues at byte {offset}");
+        if was_up {
+            let text = format!("promoted while the primary {host}:{port} was up: both may take writes");
+            tracing::warn!("database '{name}' was {text}");
+            self.replication.report(text);
+        }
+        Ok(())
+    }
+
+    /// The database follows nobody any more: its own stream begins, with this id. Nothing has changed after an error.
+    pub(crate) fn take_lead(&self, id: Id) -> Result<(), String> {
         let journaling = &self.hub.dataset.journaling;
         // Before the first write: after a crash, the old id must not name it.
         let mark = journaling.stream.mark();
-        journaling.stream.change_id();
+        journaling.stream.change_id(id);
         if let Err(why) = persist::note_stream(self) {
             mark.inspect(|mark| journaling.stream.restore_id(*mark));
-            return Err(format!("ERR the database is not promoted, because the new role could not be saved: {why}"));
+            return Err(why);
         }
-        let Following { host, port, .. } = &*before;
-        *role.left.lock() = Some(Left { host: host.clone(), port: *port, was_up });
         // Replicas connect again, and learn the new id.
         self.end_links();
         self.follow_in_store(false);
         self.hub.clients.stale.store(false, Relaxed);
-        role.set(None);
+        self.replication.role.set(None);
         // The journal is off if the primary's dataset could not be loaded.
         if self.hub.config.snapshot().redis_files.appendonly && !persist::is_on(self) {
             let _busy = self.files.busy.lock();
@@ -156,13 +174,6 @@ impl Database {
             }
         }
         journaling.set_read_only(false);
-        let (name, offset) = (&self.hub.name, journaling.stream.offset());
-        tracing::info!("database '{name}' is now a primary, and its stream continues at byte {offset}");
-        if was_up {
-            let text = format!("promoted while the primary {host}:{port} was up: both may take writes");
-            tracing::warn!("database '{name}' was {text}");
-            self.replication.report(text);
-        }
         Ok(())
     }
 }

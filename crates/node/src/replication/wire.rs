@@ -1,4 +1,4 @@
-//! Owns the connection of a replica to its primary: TCP or TLS, what was received and not used yet, and how long to wait. Never knows what
+//! Owns the connection of a replica to its primary: TCP, TLS or a socket pair, what was received and not used yet, and how long to wait. Never knows what
 //! the bytes mean.
 //!
 //! No [`resp::Connection`]: after the handshake's lines the primary sends no replies but a dump and a stream of commands, which are taken
@@ -8,6 +8,8 @@ use resp::client::encode_command;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +23,18 @@ const LINE_BYTES_MAX: usize = 64 << 10;
 enum Transport {
     Plain(TcpStream),
     Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    /// Whose other end the cluster carries to the primary's node.
+    Pair(UnixStream),
+}
+
+impl Transport {
+    fn set_read_timeout(&self, timeout: Duration) -> io::Result<()> {
+        match self {
+            Transport::Plain(socket) => socket.set_read_timeout(Some(timeout)),
+            Transport::Tls(tls) => tls.sock.set_read_timeout(Some(timeout)),
+            Transport::Pair(socket) => socket.set_read_timeout(Some(timeout)),
+        }
+    }
 }
 
 pub struct Wire {
@@ -62,16 +76,22 @@ impl Wire {
                             Transport::Tls(Box::new(StreamOwned::new(client, socket)))
                         }
                     };
-                    match &stream {
-                        Transport::Plain(socket) => socket.set_read_timeout(Some(TICK))?,
-                        Transport::Tls(tls) => tls.sock.set_read_timeout(Some(TICK))?,
-                    }
+                    stream.set_read_timeout(TICK)?;
                     return Ok(Wire { stream, input: Vec::new(), at: 0, heard: Instant::now(), timeout });
                 }
                 Err(error) => refused = error,
             }
         }
         Err(refused)
+    }
+
+    /// A connection that is there.
+    pub fn pair(socket: UnixStream, timeout: Duration, known: impl FnOnce(UnixStream)) -> io::Result<Wire> {
+        socket.set_write_timeout(Some(timeout))?;
+        known(socket.try_clone()?);
+        let stream = Transport::Pair(socket);
+        stream.set_read_timeout(TICK)?;
+        Ok(Wire { stream, input: Vec::new(), at: 0, heard: Instant::now(), timeout })
     }
 
     /// What was received and not used yet.
@@ -88,8 +108,9 @@ impl Wire {
     /// The bytes that have arrived and are not received yet; with TLS, those of its records.
     pub fn waiting_bytes(&self) -> usize {
         let socket = match &self.stream {
-            Transport::Plain(socket) => socket,
-            Transport::Tls(tls) => &tls.sock,
+            Transport::Plain(socket) => socket.as_fd(),
+            Transport::Tls(tls) => tls.sock.as_fd(),
+            Transport::Pair(socket) => socket.as_fd(),
         };
         // A socket that cannot say it is gone.
         rustix::io::ioctl_fionread(socket).unwrap_or(0) as usize
@@ -114,6 +135,7 @@ impl Wire {
         let read = match &mut self.stream {
             Transport::Plain(socket) => socket.read(&mut self.input[from..]),
             Transport::Tls(tls) => tls.read(&mut self.input[from..]),
+            Transport::Pair(socket) => socket.read(&mut self.input[from..]),
         };
         self.input.truncate(from + *read.as_ref().unwrap_or(&0));
         match read {
@@ -141,6 +163,7 @@ impl Wire {
         match &mut self.stream {
             Transport::Plain(socket) => socket.write_all(bytes),
             Transport::Tls(tls) => tls.write_all(bytes).and_then(|()| tls.flush()),
+            Transport::Pair(socket) => socket.write_all(bytes),
         }
     }
 

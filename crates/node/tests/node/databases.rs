@@ -106,6 +106,7 @@ fn run_command(node: &Arc<node::Node>, words: &[&str]) -> Result<String, node::N
         ["backup", ..] | ["restore", ..] => crate::backup::run_command(node, words),
         ["copy", ..] => crate::copies::run_command(node, &words[1..]),
         ["journal", ..] => Ok(crate::journal_waits::control(node, &words[1..])),
+        ["shard", ..] => Ok(crate::shard_copies::control(node, &words[1..])),
         _ => panic!("{words:?}"),
     }
 }
@@ -131,10 +132,15 @@ impl Operator {
     }
 
     pub fn run(&mut self, line: &str) -> String {
-        writeln!(self.0, "{line}").unwrap();
+        self.try_run(line).unwrap()
+    }
+
+    /// As [`Operator::run`], of a node that may end.
+    pub fn try_run(&mut self, line: &str) -> io::Result<String> {
+        writeln!(self.0, "{line}")?;
         let mut reply = String::new();
-        BufReader::new(self.0.try_clone().unwrap()).read_line(&mut reply).unwrap();
-        reply.trim_end().to_owned()
+        BufReader::new(self.0.try_clone()?).read_line(&mut reply)?;
+        Ok(reply.trim_end().to_owned())
     }
 }
 

@@ -38,6 +38,7 @@ mod replica_faults;
 mod resize;
 mod scripts;
 mod scrub;
+mod shard_copies;
 mod tls;
 mod transactions;
 mod waitaof;

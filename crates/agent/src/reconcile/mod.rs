@@ -7,13 +7,18 @@
 //! A copy serves when three things are true: its dataset is loaded, it is the primary in the shard's record, and this process has written
 //! its own epoch there. So a process that was replaced, or whose dataset is another one, never serves.
 
+mod replicas;
+
+use crate::desk::SHARDS_AT_ONCE;
+use crate::followers::Followers;
 use crate::functions::{KeptFunctions, codes};
 use crate::links::Served;
 use crate::lives::{self, Life};
 use crate::operations::{self, Part};
 use crate::peers::Peers;
 use crate::published::OtherNodes;
-use crate::shard::{ClusterShard, Place, Target};
+use crate::settings::{Agreed, Agreement, KeptSettings};
+use crate::shard::{ClusterShard, Place};
 use crate::shared::{self, Entries, merge};
 use base::clock::wall_ms;
 use cluster::ids::{CopyNumber, DatabaseId, Epoch, Incarnation, NodeId, ProcessId, ShardNumber, shard_uid};
@@ -26,6 +31,7 @@ use membership::records::{Change, Records, RecordsError};
 use node::{Database, Node, Routes, Shard, copy_name};
 use parking_lot::RwLock;
 use rand::RngCore;
+use replicas::{CopyName, Replicated, stripes_of};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -44,6 +50,8 @@ pub struct Reconciler {
     pub peers: Arc<Peers>,
     pub served: Arc<Served>,
     pub proxy_ram_bytes: u64,
+    /// Has [`Reconciler::step`] called soon.
+    pub wake: Arc<dyn Fn() + Send + Sync>,
     /// The data nodes but this one.
     pub others: Arc<RwLock<Vec<NodeId>>>,
     /// What is open.
@@ -67,6 +75,7 @@ struct Proxy {
     settings: Entries,
     /// As far as the proxy and the records were compared.
     compared: Compared,
+    agreed: Arc<Agreed>,
     /// The revision of what this node has written last.
     written: i64,
 }
@@ -85,6 +94,8 @@ struct LocalCopy {
     /// What this process has written into the shard's record.
     claimed: Option<Epoch>,
     serves: bool,
+    /// Of a shard with replicas, as soon as the dataset is loaded.
+    replicated: Option<Replicated>,
 }
 
 impl Reconciler {
@@ -179,6 +190,12 @@ impl Reconciler {
         }
     }
 
+    /// Has copies of shards with replicas leave their roles, before the node closes all datasets.
+    pub fn end_roles(&mut self) {
+        let copies = self.local.values().flat_map(|local| local.copies.values());
+        copies.filter_map(|copy| copy.replicated.as_ref()).for_each(|replicated| replicated.copy.end());
+    }
+
     fn step_of(&mut self, view: &View, id: DatabaseId, database: &DatabaseView, is_live: bool) -> bool {
         let Some(spec) = &database.spec else { return false };
         if spec.state == DatabaseState::Deleting {
@@ -191,8 +208,8 @@ impl Reconciler {
         let owner = |stripe: usize| map.owner_of_stripe(stripe as u16).0;
         if !self.local.contains_key(&id) {
             let shard = |number| {
-                let target = Target { database: id, shard: ShardNumber(number), is_divided: shards > 1 };
-                Arc::new(ClusterShard::new(copy_name(&definition.name, number), target, Arc::clone(&self.peers)))
+                let (name, which) = (copy_name(&definition.name, number), (id, ShardNumber(number)));
+                Arc::new(ClusterShard::new(name, which, shards > 1, Arc::clone(&self.peers)))
             };
             let local = LocalDatabase {
                 name: definition.name.clone(),
@@ -215,7 +232,7 @@ impl Reconciler {
             // Without the lease it says nothing in the shard's record.
             let mine = record.assignments.iter().find(|assigned| is_live && assigned.node == self.me);
             if let Some(mine) = mine.map(|mine| mine.copy) {
-                let stepped = self.step_of_copy(id, &definition, database, number, mine, record, owner);
+                let stepped = self.step_of_copy(view, id, &definition, database, number, mine, record, owner);
                 is_unfinished |= !matches!(stepped, Ok(true));
                 self.note(id, Some(number), stepped.map(drop));
             }
@@ -233,6 +250,7 @@ impl Reconciler {
             proxy.database.set_paused(spec.state == DatabaseState::Paused);
         }
         is_unfinished |= !self.share(id, database);
+        self.note_settings(id);
         is_unfinished
     }
 
@@ -261,6 +279,8 @@ impl Reconciler {
         let proxy = Definition {
             shards: 1,
             replicas: 0,
+            replication: Definition::default().replication,
+            min_in_sync: 1,
             zones: Vec::new(),
             ram_limit_bytes: ram_bytes,
             memory_limit_bytes: ram_bytes,
@@ -274,22 +294,28 @@ impl Reconciler {
         let local = self.local.get_mut(&id).expect("it was made before");
         let shards = local.shards.iter().map(|shard| Arc::clone(shard) as Arc<dyn Shard>).collect();
         let others = OtherNodes { database: id, peers: Arc::clone(&self.peers), nodes: Arc::clone(&self.others) };
-        let functions = KeptFunctions {
+        let followers = Followers {
             database: id,
-            records: Arc::clone(&self.records),
             view: self.view.clone(),
             runtime: self.runtime.clone(),
             node: Arc::downgrade(&self.node),
             shards: local.shards.clone(),
         };
-        let routes = Routes::new(shards, owner).with_others(Box::new(others)).with_functions(Box::new(functions));
+        let agreed: Arc<Agreed> = Arc::default();
+        let settings = KeptSettings { agreed: Arc::clone(&agreed), followers: followers.clone() };
+        let functions = KeptFunctions { records: Arc::clone(&self.records), followers };
+        let routes = Routes::new(shards, owner)
+            .with_others(Box::new(others))
+            .with_functions(Box::new(functions))
+            .with_settings(Box::new(settings));
         // Before the first client comes: the database may want a password.
         let users = recorded_users(records).ok_or("the record of its users is missing")?;
         let lines: Vec<String> = users.values().cloned().collect();
         let opened = self.node.open_proxy(&proxy, &lines, words(secret), routes).map_err(|error| error.to_string())?;
         self.served.insert_proxy(id, &opened);
         let settings = opened.shared_settings().into_iter().collect();
-        local.proxy = Some(Proxy { database: opened, users, settings, compared: Compared::default(), written: 0 });
+        let compared = Compared::default();
+        local.proxy = Some(Proxy { database: opened, users, settings, compared, agreed, written: 0 });
         Ok(())
     }
 
@@ -297,6 +323,7 @@ impl Reconciler {
     #[expect(clippy::too_many_arguments, reason = "a copy is named by four of them")]
     fn step_of_copy(
         &mut self,
+        view: &View,
         id: DatabaseId,
         definition: &Definition,
         records: &DatabaseView,
@@ -308,15 +335,19 @@ impl Reconciler {
         let spec = records.spec.as_ref().expect("it is of a database with a name");
         let name = copy_name(&definition.name, number.0);
         let is_kept = definition.persistence != "none";
+        let which = CopyName { database: id, shard: number, copy: mine };
         if !self.local[&id].copies.contains_key(&number) {
             // Without its proxy it would have users of its own.
             if self.local[&id].proxy.is_none() {
                 return Ok(false);
             }
-            let life = self.life(id, number, &name, is_kept, mine, record, spec.flushes)?;
+            let life = match definition.replicas {
+                0 => self.life(id, number, &name, is_kept, mine, record, spec.flushes)?,
+                _ => self.life_with_roles(which, definition)?,
+            };
             let database = self.open_copy(id, definition, spec.hash_secret, number)?;
-            lives::write(self.node.state_dir(), &name, life)?;
-            let copy = LocalCopy { database, life, claimed: None, serves: false };
+            lives::write(self.node.state_dir(), &name, &life)?;
+            let copy = LocalCopy { database, life, claimed: None, serves: false, replicated: None };
             self.local_mut(id).copies.insert(number, copy);
         }
         let workers = self.node.workers() as u64;
@@ -324,26 +355,32 @@ impl Reconciler {
         if let Some(why) = copy.database.load_failure() {
             return Err(why);
         }
-        if !matches!(copy.database.state(), node::DatabaseState::Active | node::DatabaseState::Resizing { .. }) {
+        let is_loaded =
+            matches!(copy.database.state(), node::DatabaseState::Active | node::DatabaseState::Resizing { .. });
+        if is_loaded {
+            resize(&copy.database, definition, workers)?;
+            take_functions(&copy.database, records);
+        } else if copy.replicated.is_none() {
             return Ok(false);
         }
-        resize(&copy.database, definition, workers)?;
-        take_functions(&copy.database, records);
+        if definition.replicas > 0 {
+            return self.step_replicated(view, which, records, record, stripes_of(number, owner));
+        }
         if copy.life.flushes < spec.flushes {
             // What is written behind the flush must not be flushed again: nobody writes until its number is in the file.
             copy.database.set_owned(|_| false);
             copy.serves = false;
             self.served.remove(id, number);
             copy.database.empty()?;
-            let life = Life { flushes: spec.flushes, ..copy.life };
-            lives::write(self.node.state_dir(), &name, life)?;
+            let life = Life { flushes: spec.flushes, ..copy.life.clone() };
+            lives::write(self.node.state_dir(), &name, &life)?;
             copy.life = life;
             tracing::info!("shard {name} was flushed by an operator");
         }
         if record.primary != mine {
             return Ok(true);
         }
-        let life = copy.life;
+        let life = copy.life.clone();
         let is_member =
             record.in_sync.iter().any(|member| member.copy == mine && member.incarnation == life.incarnation);
         if copy.claimed != Some(record.epoch) || !is_member {
@@ -360,6 +397,27 @@ impl Reconciler {
             tracing::info!("shard {name} is served here, epoch {}", record.epoch);
         }
         Ok(true)
+    }
+
+    /// What is kept here of this copy. The files of one that was given up are removed.
+    fn kept_life(
+        &self,
+        id: DatabaseId,
+        number: ShardNumber,
+        name: &str,
+        mine: CopyNumber,
+    ) -> Result<Option<Life>, String> {
+        let found = lives::read(self.node.state_dir(), name)?;
+        if let Some(other) = found.as_ref().filter(|found| found.uid != shard_uid(id, number)) {
+            return Err(format!("state-dir has the files of {}, another shard with the name {name}", other.uid));
+        }
+        // The cluster has given it up, perhaps while this node was away.
+        if let Some(old) = found.as_ref().filter(|found| found.copy != mine) {
+            tracing::warn!("{name} of this node, copy {}, was given up: its files are removed", old.copy);
+            self.discard(id, number, name)?;
+            return Ok(None);
+        }
+        Ok(found)
     }
 
     /// Which dataset the copy has or will have. An error: it has not the one that was acknowledged, and without an operator it serves
@@ -379,21 +437,9 @@ impl Reconciler {
         let new = || {
             let mut bytes = [0; 8];
             rand::rng().fill_bytes(&mut bytes);
-            Life { uid, incarnation: Incarnation(bytes), copy: mine, flushes }
+            Life { uid, incarnation: Incarnation(bytes), copy: mine, flushes, roles: None }
         };
-        let found = lives::read(self.node.state_dir(), name)?;
-        if let Some(other) = found.filter(|found| found.uid != uid) {
-            return Err(format!("state-dir has the files of {}, another shard with the name {name}", other.uid));
-        }
-        // The cluster has given it up, perhaps while this node was away.
-        let found = match found.filter(|found| found.copy != mine) {
-            Some(old) => {
-                tracing::warn!("{name} of this node, copy {}, was given up: its files are removed", old.copy);
-                self.discard(id, number, name)?;
-                None
-            }
-            None => found,
-        };
+        let found = self.kept_life(id, number, name, mine)?;
         let recorded = record.in_sync.iter().find(|member| member.copy == mine);
         match (found, recorded) {
             (None, None) => Ok(new()),
@@ -450,20 +496,24 @@ impl Reconciler {
         let functions_key = Key::Functions(id).to_string();
         let change = Change::default().given(&key, record.revision).given(&functions_key, functions);
         match self.change(change.put_bytes(&key, bytes)) {
-            Ok(()) => Ok(()),
+            Ok(_) => Ok(()),
             // What the record says now will come, and decides.
             Err(RecordsError::Conflict | RecordsError::Unknown(_)) => Ok(()),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    fn change(&self, change: Change) -> Result<(), RecordsError> {
+    /// Returns the revision of the change.
+    fn change(&self, change: Change) -> Result<i64, RecordsError> {
         let records = self.records.read().clone();
-        self.runtime.block_on(records.change(change)).map(drop)
+        self.runtime.block_on(records.change(change))
     }
 
-    /// Whether something was changed at a proxy here that the records do not have yet.
+    /// Whether something was changed at a proxy here, or at a shard's primary, that the records do not have yet.
     pub fn has_changes(&self) -> bool {
+        if self.local.values().flat_map(|local| local.copies.values()).any(LocalCopy::wants_a_change) {
+            return true;
+        }
         let proxies = self.local.values().filter_map(|local| local.proxy.as_ref());
         proxies.into_iter().any(|proxy| {
             let Compared { users_version, settings_version, .. } = proxy.compared;
@@ -559,7 +609,18 @@ impl Reconciler {
         (proxy.users, proxy.settings) = (users, settings);
         // The versions from before: what clients have changed since then is compared next time, together with what was taken just now.
         proxy.compared = now;
+        let revision = if is_changed { written } else { now.spec_revision };
+        proxy.agreed.set(Agreement { version: now.settings_version, revision });
         true
+    }
+
+    /// Copies have the settings of their proxy since they were opened, or since the proxy has agreed with the records.
+    fn note_settings(&self, id: DatabaseId) {
+        let local = &self.local[&id];
+        if let Some(proxy) = &local.proxy {
+            let revision = proxy.agreed.now().revision;
+            local.copies.values().for_each(|copy| copy.database.note_settings(revision));
+        }
     }
 
     /// Tells the proxy where the shard is.
@@ -581,16 +642,32 @@ impl Reconciler {
         }
         let spec = database.spec.as_ref().expect("it says that it is deleted");
         let mine = |record: &Revised<ShardRecord>| record.assignments.iter().any(|assigned| assigned.node == self.me);
+        let mut here = database.shards.iter().filter(|(_, record)| mine(record));
         let mut change = Change::default();
         let mut has_changes = false;
-        for (&number, record) in database.shards.iter().filter(|(_, record)| mine(record)) {
+        for (&number, record) in here.by_ref().take(SHARDS_AT_ONCE) {
             // The node may have been away when the others deleted theirs.
             if let Err(why) = self.discard(id, number, &copy_name(spec.name.as_str(), number.0)) {
                 tracing::error!("shard {}.{number} was not deleted: {why}", spec.name);
                 return true;
             }
+            // The last copy takes the record with it: that of the primary.
             let key = Key::Shard(id, number).to_string();
-            change = change.given(&key, record.revision).delete(&key);
+            if record.assignments.len() > 1 && record.primary_node() == Some(self.me) {
+                continue;
+            }
+            change = change.given(&key, record.revision);
+            if record.assignments.len() == 1 {
+                change = change.delete(&key);
+            } else {
+                match records::encode(Key::Shard(id, number), &record.without(self.me)) {
+                    Ok(bytes) => change = change.put_bytes(&key, bytes),
+                    Err(error) => {
+                        tracing::error!("{error}");
+                        return true;
+                    }
+                }
+            }
             has_changes = true;
         }
         if database.shards.is_empty() {
@@ -606,7 +683,8 @@ impl Reconciler {
             tracing::debug!("the records of a deleted database are still there: {error}");
             return true;
         }
-        false
+        // Those that the transaction had no room for come with the next step.
+        here.next().is_some()
     }
 
     /// Closes proxy and copies, and removes the copies' files if they are not needed any more. False: something is left.
@@ -623,6 +701,10 @@ impl Reconciler {
         let mut failed = BTreeMap::new();
         for (number, copy) in std::mem::take(&mut local.copies) {
             self.served.remove(id, number);
+            if let Some(replicated) = &copy.replicated {
+                self.served.remove_replicated(shard_uid(id, number));
+                replicated.copy.end();
+            }
             let name = copy.database.name().to_owned();
             let ended = match removes {
                 true => self.node.delete_copy(&name),
@@ -686,9 +768,14 @@ fn functions_revision(records: &DatabaseView) -> i64 {
 /// Gives a proxy or a copy the functions of its database, if it does not have them.
 fn take_functions(database: &Database, records: &DatabaseView) {
     let revision = functions_revision(records);
-    if database.functions_revision() == revision {
-        return;
+    if database.functions_revision() != revision {
+        take_functions_again(database, records);
     }
+}
+
+/// The same, if it may have other ones than its revision says: the dataset of a primary has brought them.
+fn take_functions_again(database: &Database, records: &DatabaseView) {
+    let revision = functions_revision(records);
     let codes = records.functions.as_ref().map_or_else(Vec::new, |record| codes(record));
     if let Err(why) = database.take_functions(revision, &codes) {
         tracing::error!("functions of '{}' in etcd are not taken: {why}", database.name());

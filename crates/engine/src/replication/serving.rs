@@ -1,0 +1,368 @@
+//! Owns what the replies of a shard's primary wait for besides the journal: the copies that must have what a reply depends on, and the
+//! serving lease that they grant. Never knows a connection or a record; `cluster::failover` has the rules.
+//!
+//! Replies read atomic numbers only. Whoever moves the state machine publishes them under its lock.
+
+use super::BootClock;
+use cluster::failover::{Acknowledgement, Heartbeat, Primary};
+use cluster::ids::{CopyNumber, Epoch};
+use cluster::records::Member;
+use parking_lot::Mutex;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+
+/// No reply waits for this.
+const NEVER: u64 = u64::MAX;
+/// The output of a connection shows the dataset as it was in several terms: it is not sent.
+const SEVERAL_TERMS: u64 = u64::MAX - 1;
+
+/// What the output of a connection depends on. All zero: on nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The position of the journal.
+    pub journal: u64,
+    /// The offset of the stream.
+    pub offset: u64,
+    /// See [`Serving::term`].
+    pub term: u64,
+}
+
+impl Seen {
+    /// What of it the journal has.
+    pub fn of_journal(self) -> Seen {
+        Seen { journal: self.journal, ..Seen::default() }
+    }
+
+    /// The output shows this too, behind what it showed before.
+    #[inline]
+    pub fn add(&mut self, from: Seen, to: Seen) {
+        let is_one_term = from.term == to.term && (self.term == 0 || self.term == to.term);
+        *self = Seen { term: if is_one_term { to.term } else { SEVERAL_TERMS }, ..to };
+    }
+}
+
+#[derive(Default)]
+pub struct Serving {
+    /// The dataset is a copy in a shard with replicas.
+    is_on: AtomicBool,
+    clock: OnceLock<BootClock>,
+    /// Odd: the copy owns no stripe, so replies show nothing of its dataset, and leave at once. Even: they wait, and if the number is not the
+    /// same any more, they never leave.
+    term: AtomicU64,
+    /// Every required copy has the stream up to here.
+    acknowledged: AtomicU64,
+    lease_until_ms: AtomicU64,
+    /// Replies wait for acknowledgements.
+    is_sync: AtomicBool,
+    /// The in-sync set is smaller than writes need.
+    lacks_members: AtomicBool,
+    state: Mutex<Option<ServingState>>,
+    /// Called when what [`Serving::wanted`] or [`Serving::has_lease`] answers may have changed.
+    on_change: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+/// Whether the copy owns stripes in this term.
+fn is_of_owner(term: u64) -> bool {
+    term.is_multiple_of(2)
+}
+
+struct ServingState {
+    primary: Primary,
+    in_sync_min: usize,
+    is_sync: bool,
+    heartbeat: Option<Heartbeat>,
+}
+
+impl Serving {
+    /// From now on, replies wait for it. It begins with no stripe owned.
+    pub fn turn_on(&self, clock: BootClock, on_change: Box<dyn Fn() + Send + Sync>) {
+        assert!(self.clock.set(clock).is_ok() && self.on_change.set(on_change).is_ok(), "a copy begins once");
+        self.term.store(1, SeqCst);
+        self.is_on.store(true, SeqCst);
+    }
+
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Relaxed)
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.clock.get().map_or(0, BootClock::now_ms)
+    }
+
+    fn has_changed(&self) {
+        if let Some(on_change) = self.on_change.get() {
+            on_change();
+        }
+    }
+
+    // --- what replies ask ---
+
+    /// The times in which the copy has owned stripes, and those between them, are counted.
+    #[inline]
+    pub fn term(&self) -> u64 {
+        self.term.load(SeqCst)
+    }
+
+    /// Whether a reply that has seen this may leave now.
+    #[inline]
+    pub fn allows(&self, seen: Seen) -> bool {
+        if !is_of_owner(seen.term) || seen.term == 0 {
+            return true;
+        }
+        // The lease is read last: what is read after the command ran is what counts.
+        seen.term == self.term()
+            && seen.offset <= self.acknowledged.load(SeqCst)
+            && self.now_ms() < self.lease_until_ms.load(SeqCst)
+    }
+
+    /// Whether a reply that has seen this must never leave: the copy has closed since, so another one may serve.
+    #[inline]
+    pub fn has_ended(&self, seen: Seen) -> bool {
+        is_of_owner(seen.term) && seen.term != 0 && seen.term != self.term()
+    }
+
+    /// Whether the stream must be sent at once: a reply waits for each part of it.
+    pub fn is_sync(&self) -> bool {
+        self.is_sync.load(Relaxed)
+    }
+
+    /// Whether writes are refused, because the in-sync set is too small.
+    pub fn lacks_members(&self) -> bool {
+        self.lacks_members.load(Relaxed)
+    }
+
+    // --- the copy's role ---
+
+    /// Begins an epoch. No reply leaves before [`Serving::open`].
+    pub fn begin(&self, epoch: Epoch, me: Member, in_sync: &[Member], is_sync: bool, in_sync_min: usize) {
+        let mut state = self.state.lock();
+        let primary = Primary::begin(epoch, me, in_sync, self.now_ms());
+        *state = Some(ServingState { primary, in_sync_min, is_sync, heartbeat: None });
+        self.publish(state.as_ref());
+    }
+
+    pub fn set_requirements(&self, is_sync: bool, in_sync_min: usize) {
+        let mut state = self.state.lock();
+        if let Some(state) = &mut *state {
+            (state.is_sync, state.in_sync_min) = (is_sync, in_sync_min);
+        }
+        self.publish(state.as_ref());
+    }
+
+    /// No reply leaves any more that has seen the dataset. The stripes are still owned: [`Serving::close`] comes when they are not.
+    pub fn end(&self) {
+        let mut state = self.state.lock();
+        *state = None;
+        self.publish(None);
+    }
+
+    /// Stripes are owned from now on.
+    pub fn open(&self) {
+        let term = self.term();
+        assert!(!is_of_owner(term), "it is closed");
+        self.term.store(term + 1, SeqCst);
+    }
+
+    /// No stripe is owned any more, and no command runs in one. The replies that wait never leave.
+    pub fn close(&self) {
+        let term = self.term();
+        assert!(is_of_owner(term), "it is open");
+        self.term.store(term + 1, SeqCst);
+    }
+
+    pub fn is_open(&self) -> bool {
+        is_of_owner(self.term())
+    }
+
+    /// In which it serves.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.state.lock().as_ref().map(|state| state.primary.epoch())
+    }
+
+    pub fn has_lease(&self) -> bool {
+        self.state.lock().as_ref().is_some_and(|state| state.primary.has_lease(self.now_ms()))
+    }
+
+    // --- its replicas ---
+
+    /// The newest heartbeat, if it is newer than `sent`.
+    pub fn heartbeat(&self, sent: Option<u64>) -> Option<Heartbeat> {
+        let mut state = self.state.lock();
+        let ServingState { primary, heartbeat, .. } = state.as_mut()?;
+        if let Some(due) = primary.heartbeat(self.now_ms()) {
+            *heartbeat = Some(due);
+        }
+        heartbeat.filter(|newest| sent.is_none_or(|sent| sent < newest.number))
+    }
+
+    /// Whether a copy may be given a whole dataset. If not, it leaves the set first.
+    pub fn may_be_refilled(&self, copy: CopyNumber) -> bool {
+        let may = self.state.lock().as_mut().is_some_and(|state| state.primary.may_be_refilled(copy));
+        if !may {
+            self.has_changed();
+        }
+        may
+    }
+
+    /// A replica follows, and has the stream up to `received`.
+    pub fn follows(&self, replica: &Member, received: u64) {
+        if let Some(state) = &mut *self.state.lock() {
+            state.primary.follows(replica, received, self.now_ms());
+        }
+        self.has_changed();
+    }
+
+    /// Returns whether replies may leave that waited.
+    #[must_use]
+    pub fn hear(&self, replica: &Member, message: &Acknowledgement) -> bool {
+        let now_ms = self.now_ms();
+        let mut guard = self.state.lock();
+        let Some(state) = &mut *guard else { return false };
+        let before = (state.primary.acknowledged(), state.primary.lease_until_ms());
+        state.primary.hear(replica, message, now_ms);
+        let now = (state.primary.acknowledged(), state.primary.lease_until_ms());
+        if before == now {
+            return false;
+        }
+        self.publish(guard.as_ref());
+        drop(guard);
+        let had_lease = before.1.is_none_or(|until_ms| now_ms < until_ms);
+        if !had_lease {
+            self.has_changed();
+        }
+        !had_lease || self.is_sync() && before.0 != now.0
+    }
+
+    /// The epoch that is served, and the in-sync set to record for it, if it is to be changed: see [`Primary::wanted`]. `end` is the end of
+    /// the stream. Returns also whether a reply may have been held up by the question.
+    pub fn wanted(&self, end: impl Fn() -> u64) -> (Option<(Epoch, Vec<Member>)>, bool) {
+        let now_ms = self.now_ms();
+        let mut guard = self.state.lock();
+        let Some(state) = &mut *guard else { return (None, false) };
+        let holds_up = state.primary.may_add(now_ms);
+        if holds_up {
+            // A reply that leaves now without the new copy must lie before the end that is read: so none leaves meanwhile.
+            self.acknowledged.store(0, SeqCst);
+        }
+        let wanted = state.primary.wanted(end(), now_ms);
+        let wanted = wanted.map(|in_sync| (state.primary.epoch(), in_sync));
+        self.publish(guard.as_ref());
+        (wanted, holds_up)
+    }
+
+    /// What is recorded for this epoch.
+    pub fn recorded(&self, epoch: Epoch, in_sync: &[Member]) {
+        let mut guard = self.state.lock();
+        if let Some(state) = guard.as_mut().filter(|state| state.primary.epoch() == epoch) {
+            state.primary.recorded(in_sync);
+        }
+        self.publish(guard.as_ref());
+    }
+
+    /// Called under the lock of the state. Without one, nothing leaves.
+    fn publish(&self, state: Option<&ServingState>) {
+        let Some(ServingState { primary, in_sync_min, is_sync, .. }) = state else {
+            self.lease_until_ms.store(0, SeqCst);
+            return self.lacks_members.store(false, Relaxed);
+        };
+        let acknowledged = if *is_sync { primary.acknowledged().unwrap_or(NEVER) } else { NEVER };
+        self.acknowledged.store(acknowledged, SeqCst);
+        self.lease_until_ms.store(primary.lease_until_ms().unwrap_or(NEVER), SeqCst);
+        self.is_sync.store(*is_sync, Relaxed);
+        self.lacks_members.store(primary.in_sync_count() < *in_sync_min, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cluster::ids::Incarnation;
+    use cluster::records::Unknown;
+    use std::sync::Arc;
+
+    fn member(copy: u32) -> Member {
+        Member { copy: CopyNumber(copy), incarnation: Incarnation([copy as u8; 8]), unknown: Unknown::new() }
+    }
+
+    fn says(received: u64, heartbeat: u64) -> Acknowledgement {
+        Acknowledgement { epoch: Epoch::FIRST, received, heartbeat: Some(heartbeat) }
+    }
+
+    fn seen(serving: &Serving, offset: u64) -> Seen {
+        Seen { journal: 0, offset, term: serving.term() }
+    }
+
+    /// An open primary with one replica, and its clock.
+    fn pair(is_sync: bool) -> (Serving, Arc<AtomicU64>) {
+        let (serving, clock) = (Serving::default(), Arc::new(AtomicU64::new(1_000)));
+        serving.turn_on(BootClock::Set(Arc::clone(&clock)), Box::new(|| ()));
+        assert!(serving.allows(seen(&serving, 7)), "it owns nothing, so a reply shows nothing");
+        serving.begin(Epoch::FIRST, member(0), &[member(0), member(1)], is_sync, 1);
+        serving.open();
+        assert!(!serving.allows(seen(&serving, 0)), "it has no lease yet");
+        let heartbeat = serving.heartbeat(None).unwrap();
+        assert_eq!(serving.heartbeat(Some(heartbeat.number)), None);
+        assert!(serving.hear(&member(1), &says(100, heartbeat.number)), "who waited may go on");
+        (serving, clock)
+    }
+
+    #[test]
+    fn a_reply_leaves_when_the_replica_has_what_it_shows_while_the_lease_is_valid() {
+        for is_sync in [true, false] {
+            let (serving, clock) = pair(is_sync);
+            let has_not = seen(&serving, 101);
+            assert!(serving.allows(seen(&serving, 100)));
+            assert_eq!(serving.allows(has_not), !is_sync);
+            assert_eq!(serving.hear(&member(1), &says(101, 0)), is_sync);
+            assert!(serving.allows(has_not));
+            clock.fetch_add(1_299, Relaxed);
+            assert!(serving.allows(has_not));
+            clock.fetch_add(1, Relaxed);
+            assert!(!serving.allows(has_not) && !serving.has_ended(has_not), "it may get its lease again");
+        }
+    }
+
+    #[test]
+    fn what_an_earlier_term_has_made_never_leaves() {
+        let (serving, _clock) = pair(true);
+        let before = seen(&serving, 50);
+        assert!(serving.allows(before));
+        serving.end();
+        assert!(!serving.allows(before) && !serving.has_ended(before), "its stripes are still owned");
+        serving.close();
+        assert!(serving.has_ended(before) && serving.allows(seen(&serving, 500)));
+        let closed = seen(&serving, 50);
+        serving.begin(Epoch::FIRST, member(0), &[member(0)], true, 1);
+        serving.open();
+        assert!(serving.has_ended(before) && serving.allows(seen(&serving, u64::MAX)), "it is alone");
+        // A batch that runs while the copy opens belongs to neither.
+        let mut output = Seen::default();
+        output.add(closed, seen(&serving, 60));
+        assert!(!serving.allows(output) && serving.has_ended(output));
+        let mut output = Seen::default();
+        output.add(seen(&serving, 60), seen(&serving, 61));
+        output.add(seen(&serving, 61), seen(&serving, 70));
+        assert_eq!(output, seen(&serving, 70));
+        output.add(closed, closed);
+        assert!(serving.has_ended(output));
+    }
+
+    /// What is acknowledged without the new copy lies before the end that is read.
+    #[test]
+    fn nothing_leaves_while_a_copy_begins_to_be_required() {
+        let (serving, _clock) = pair(true);
+        serving.follows(&member(2), 10);
+        assert!(!serving.hear(&member(2), &says(10, 0)), "no reply waits for it yet");
+        let (wanted, holds_up) = serving.wanted(|| {
+            assert!(!serving.allows(seen(&serving, 100)));
+            100
+        });
+        assert!(wanted.is_none() && holds_up, "it has not everything yet");
+        assert!(!serving.allows(seen(&serving, 11)) && serving.allows(seen(&serving, 10)));
+        assert!(serving.hear(&member(2), &says(100, 0)));
+        let (wanted, holds_up) = serving.wanted(|| 100);
+        assert_eq!(wanted, Some((Epoch::FIRST, vec![member(0), member(1), member(2)])));
+        assert!(!holds_up && serving.allows(seen(&serving, 100)));
+    }
+}

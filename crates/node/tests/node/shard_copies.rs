@@ -1,0 +1,620 @@
+//! Copies of a shard with replicas, each in a node of its own, with clocks that the test moves. The test plays the agents: it holds the
+//! shard's record, and tells each copy what follows from it.
+
+use crate::common::{Client, Node, eventually};
+use crate::databases::{Operator, start};
+use crate::journal_waits::is_silent;
+use cluster::failover::{Duty, Standing, duty};
+use cluster::ids::{CopyNumber, Epoch, Incarnation, NodeId, ShardUid};
+use cluster::records::{Assignment, Member, ShardRecord, Unknown};
+use node::{
+    BootClock, CopyHost, CopyMemory, CopyRole, CopyStatus, PrimaryAddress, Requirements, Role, SessionStream,
+    ShardCopy, Term,
+};
+use std::io::{self, BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::num::NonZeroU64;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional, duplex};
+
+const NAME: &str = "s.0";
+/// In a node's `state-dir`: where other nodes reach its copy.
+const SOCKET: &str = "copy";
+
+// --- in a node's process ---
+
+static CLOCK: LazyLock<Arc<AtomicU64>> = LazyLock::new(|| Arc::new(AtomicU64::new(1_000_000)));
+static COPY: OnceLock<Arc<ShardCopy>> = OnceLock::new();
+/// The process ends before or behind a change of what the copy makes durable.
+static ABORT_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+/// The connection to the copy's primary stands still in both directions.
+static STANDS_STILL: AtomicBool = AtomicBool::new(false);
+
+struct Host(PathBuf);
+
+impl CopyHost for Host {
+    fn keep(&self, memory: &CopyMemory) -> Result<(), String> {
+        let step = 2 * KEPT.fetch_add(1, SeqCst);
+        let reach = |step| {
+            if ABORT_AT.load(SeqCst) == step {
+                std::process::abort()
+            }
+        };
+        reach(step);
+        let CopyMemory { incarnation, promised, served, acknowledges } = memory;
+        let served = served.map_or(0, |epoch| epoch.0.get());
+        let text = format!("{incarnation} {promised} {served} {acknowledges}");
+        std::fs::write(&self.0, text).map_err(|error| error.to_string())?;
+        reach(step + 1);
+        Ok(())
+    }
+
+    fn changed(&self) {}
+}
+
+fn epoch(word: &str) -> Epoch {
+    Epoch(word.parse().unwrap())
+}
+
+fn served(word: &str) -> Option<Epoch> {
+    NonZeroU64::new(word.parse().unwrap()).map(Epoch)
+}
+
+fn read_memory(file: &Path, number: u32) -> CopyMemory {
+    let Ok(text) = std::fs::read_to_string(file) else {
+        let incarnation = Incarnation([number as u8 + 1; 8]);
+        return CopyMemory { incarnation, promised: Epoch::FIRST, served: None, acknowledges: false };
+    };
+    let words: Vec<&str> = text.split(' ').collect();
+    CopyMemory {
+        incarnation: words[0].parse().unwrap(),
+        promised: epoch(words[1]),
+        served: served(words[2]),
+        acknowledges: words[3] == "true",
+    }
+}
+
+fn member(copy: &str, incarnation: &str) -> Member {
+    let incarnation = incarnation.parse().unwrap();
+    Member { copy: CopyNumber(copy.parse().unwrap()), incarnation, unknown: Unknown::new() }
+}
+
+/// `0=incarnation,1=incarnation`.
+fn members(word: &str) -> Vec<Member> {
+    let pairs = word.split(',').filter_map(|word| word.split_once('='));
+    pairs.map(|(copy, incarnation)| member(copy, incarnation)).collect()
+}
+
+fn shown(members: &[Member]) -> String {
+    members.iter().map(|member| format!("{}={}", member.copy, member.incarnation)).collect::<Vec<_>>().join(",")
+}
+
+/// Takes in the copy's replicas.
+fn listen(node: &Arc<node::Node>) {
+    let path = node.state_dir().join(SOCKET);
+    let _ = std::fs::remove_file(&path);
+    let listener = UnixListener::bind(path).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let copy = node.copy(NAME).expect("it is open");
+    let accept = move || async move {
+        let listener = tokio::net::UnixListener::from_std(listener).unwrap();
+        while let Ok((mut outside, _)) = listener.accept().await {
+            let (mut inside, of_copy) = duplex(64 << 10);
+            copy.serve_replica(SessionStream::Memory(of_copy), "replica").unwrap();
+            drop(tokio::task::spawn_local(async move {
+                let _ = copy_bidirectional(&mut outside, &mut inside).await;
+            }));
+        }
+    };
+    node.run_on_worker(0, Box::new(move || Box::pin(accept())));
+}
+
+/// Connects the copy to its primary.
+fn open(node: &Arc<node::Node>, primary: &Path) -> io::Result<UnixStream> {
+    let there = UnixStream::connect(primary)?;
+    let (ours, theirs) = UnixStream::pair()?;
+    for socket in [&there, &theirs] {
+        socket.set_nonblocking(true)?;
+    }
+    let carry = move || async move {
+        let [there, theirs] = [there, theirs].map(|socket| tokio::net::UnixStream::from_std(socket).unwrap());
+        let ((from_copy, to_copy), (from_primary, to_primary)) = (theirs.into_split(), there.into_split());
+        tokio::select! { () = pass(from_copy, to_primary) => {}, () = pass(from_primary, to_copy) => {} }
+    };
+    node.run_on_worker(0, Box::new(move || Box::pin(carry())));
+    Ok(ours)
+}
+
+async fn pass(mut from: tokio::net::unix::OwnedReadHalf, mut to: tokio::net::unix::OwnedWriteHalf) {
+    let mut bytes = vec![0; 16 << 10];
+    loop {
+        let Ok(count @ 1..) = from.read(&mut bytes).await else { return };
+        while STANDS_STILL.load(SeqCst) {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        if to.write_all(&bytes[..count]).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Runs in the node's process: what a test tells it.
+pub fn control(node: &Arc<node::Node>, words: &[&str]) -> String {
+    if let ["begin", number] = *words {
+        let number: u32 = number.parse().unwrap();
+        let (database, file) = (node.copy(NAME).expect("it is open"), node.state_dir().join("memory"));
+        let (memory, clock) = (read_memory(&file, number), BootClock::Set(Arc::clone(&CLOCK)));
+        let (uid, number, host) = (ShardUid([7; 12]), CopyNumber(number), Arc::new(Host(file)));
+        let begun = ShardCopy::begin(&database, uid, number, memory, host, clock).unwrap();
+        assert!(COPY.set(begun).is_ok());
+        listen(node);
+        return String::new();
+    }
+    if let ["state"] = *words {
+        return format!("{:?}", node.copy(NAME).expect("it is open").state());
+    }
+    if let ["contents"] = *words {
+        // Whether the copy owns the keys or not.
+        let mut connection = node.copy(NAME).expect("it is open").connect(Role::Loader).unwrap();
+        connection.write_all(b"DBSIZE\r\nGET k\r\nLRANGE list 0 -1\r\nECHO end\r\n").unwrap();
+        let lines = BufReader::new(connection).lines().map(Result::unwrap);
+        return lines.take_while(|line| line != "end").collect::<Vec<_>>().join(" ");
+    }
+    if let ["ran"] = *words {
+        let figures = node.copy(NAME).expect("it is open").figures();
+        return (figures.commands_read + figures.commands_write).to_string();
+    }
+    let copy = COPY.get().expect("it has begun");
+    match *words {
+        ["follow", primary, number, of] => {
+            let (node, path) = (Arc::clone(node), PathBuf::from(primary));
+            copy.follow(PrimaryAddress {
+                copy: CopyNumber(number.parse().unwrap()),
+                epoch: epoch(of),
+                name: format!("copy {number}"),
+                open: Box::new(move || open(&node, &path)),
+            });
+        }
+        ["promote", of, in_sync] => copy.promote(term(of, in_sync)),
+        ["serve", of, in_sync] => copy.serve(term(of, in_sync)),
+        ["require", mode, count] => {
+            copy.set_requirements(Requirements { is_sync: mode == "sync", in_sync_min: count.parse().unwrap() });
+        }
+        ["standing"] => {
+            let Standing { me, promised, served, serves } = copy.standing();
+            let served = served.map_or(0, |epoch| epoch.0.get());
+            return format!("{} {promised} {served} {serves}", me.incarnation);
+        }
+        ["is"] => {
+            let CopyStatus { role, .. } = copy.status();
+            return match role {
+                CopyRole::Rests => "rests".to_owned(),
+                CopyRole::Follows { is_connected, .. } => format!("follows {is_connected}"),
+                CopyRole::Promotes(_) => "promotes".to_owned(),
+                CopyRole::Serves { is_open, .. } => format!("serves {is_open}"),
+            };
+        }
+        ["status"] => return format!("{:?}", copy.status()),
+        ["offset"] => return copy.report().received.to_string(),
+        ["hears"] => return copy.report().hears_a_lease.to_string(),
+        ["wanted"] => {
+            let wanted = copy.wanted_in_sync();
+            return wanted.map_or_else(String::new, |(epoch, in_sync)| format!("{epoch} {}", shown(&in_sync)));
+        }
+        ["recorded", of, in_sync] => copy.recorded(epoch(of), &members(in_sync)),
+        ["advance", ms] => _ = CLOCK.fetch_add(ms.parse().unwrap(), SeqCst),
+        ["still", yes] => STANDS_STILL.store(yes == "yes", SeqCst),
+        ["abort-at", step] => {
+            KEPT.store(0, SeqCst);
+            ABORT_AT.store(step.parse().unwrap(), SeqCst);
+        }
+        _ => panic!("{words:?}"),
+    }
+    String::new()
+}
+
+fn term(of: &str, in_sync: &str) -> Term {
+    Term { epoch: epoch(of), in_sync: members(in_sync), owns: Arc::new(|_| true) }
+}
+
+// --- in the test's process ---
+
+const NOT_OWNED: &str = "(error) NOTOWNED this copy does not serve the key's shard now";
+
+/// A copy with its node.
+struct Place {
+    directory: TempDir,
+    /// `None`: it was killed.
+    running: Option<(Node, Operator)>,
+}
+
+/// The shard's record, and whom the test tells what follows from it.
+struct Shard {
+    places: Vec<Place>,
+    record: ShardRecord,
+    /// The copies that are told nothing.
+    away: Vec<usize>,
+    requirements: &'static str,
+    persistence: &'static str,
+}
+
+/// Three copies, the first of which is to serve.
+fn shard(persistence: &'static str, requirements: &'static str) -> Shard {
+    let assigned =
+        |copy| Assignment { copy: CopyNumber(copy), node: NodeId([copy as u8; 20]), unknown: Unknown::new() };
+    let record = ShardRecord {
+        epoch: Epoch::FIRST,
+        primary: CopyNumber(0),
+        in_sync: Vec::new(),
+        assignments: (0..3).map(assigned).collect(),
+        next_copy: CopyNumber(3),
+        flushes: 0,
+        unknown: Unknown::new(),
+    };
+    let places = (0..3).map(|_| Place { directory: tempfile::tempdir().unwrap(), running: None }).collect();
+    let mut shard = Shard { places, record, away: Vec::new(), requirements, persistence };
+    (0..3).for_each(|copy| shard.start(copy));
+    shard
+}
+
+impl Shard {
+    fn start(&mut self, copy: usize) {
+        let running = start(self.places[copy].directory.path(), &[("io-threads", "1")]);
+        self.places[copy].running = Some(running);
+        let opened = self.run(copy, &format!("copy open-behind s 0 40 36 {}", self.persistence));
+        assert_eq!(opened, NAME);
+        eventually("it is loaded", || self.run(copy, "shard state") == "Active");
+        self.run(copy, &format!("shard begin {copy}"));
+        self.run(copy, &format!("shard require {}", self.requirements));
+    }
+
+    fn kill(&mut self, copy: usize) {
+        let (mut node, _) = self.places[copy].running.take().expect("it runs");
+        node.signal(9);
+        node.ended();
+    }
+
+    fn run(&mut self, copy: usize, line: &str) -> String {
+        let (_, operator) = self.places[copy].running.as_mut().expect("it runs");
+        let reply = operator.run(line);
+        assert!(!reply.starts_with("error"), "{line}: {reply}");
+        reply
+    }
+
+    fn running(&self) -> Vec<usize> {
+        (0..3).filter(|&copy| self.places[copy].running.is_some()).collect()
+    }
+
+    fn advance(&mut self, ms: u64) {
+        for copy in self.running() {
+            self.run(copy, &format!("shard advance {ms}"));
+        }
+    }
+
+    fn standing(&mut self, copy: usize) -> Standing {
+        let text = self.run(copy, "shard standing");
+        let words: Vec<&str> = text.split(' ').collect();
+        let me = member(&copy.to_string(), words[0]);
+        Standing { me, promised: epoch(words[1]), served: served(words[2]), serves: words[3] == "true" }
+    }
+
+    /// What the agents do once: tell each copy what follows from the record, and write what a primary wants.
+    fn step(&mut self) {
+        for copy in self.running().into_iter().filter(|copy| !self.away.contains(copy)).collect::<Vec<_>>() {
+            let standing = self.standing(copy);
+            match duty(&self.record, &standing) {
+                Duty::Serve => {
+                    let wanted = self.run(copy, "shard wanted");
+                    if let Some((of, in_sync)) = wanted.split_once(' ') {
+                        assert_eq!(epoch(of), self.record.epoch);
+                        self.record.in_sync = members(in_sync);
+                    }
+                    let (of, in_sync) = (self.record.epoch, shown(&self.record.in_sync));
+                    self.run(copy, &format!("shard recorded {of} {in_sync}"));
+                }
+                Duty::Follow { primary, epoch } => {
+                    let place = &self.places[primary.0 as usize];
+                    let path = place.directory.path().join("state").join(SOCKET);
+                    self.run(copy, &format!("shard follow {} {primary} {epoch}", path.display()));
+                }
+                Duty::Promote(epoch) => {
+                    let in_sync = shown(&self.record.in_sync);
+                    self.run(copy, &format!("shard promote {epoch} {in_sync}"));
+                }
+                Duty::Resume(epoch) => {
+                    self.record = cluster::failover::duty::resumed(&self.record, &standing.me, epoch);
+                    let in_sync = shown(&self.record.in_sync);
+                    self.run(copy, &format!("shard serve {epoch} {in_sync}"));
+                }
+                Duty::NotTheRecorded | Duty::ReadAgain => {}
+            }
+        }
+    }
+
+    /// Goes on until it holds, while the clocks move.
+    fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Shard) -> bool) {
+        eventually(what, || {
+            self.step();
+            self.advance(10);
+            holds(self)
+        });
+    }
+
+    /// Names another primary, as a controller does.
+    fn name(&mut self, copy: u32) {
+        let old = self.record.primary;
+        self.record.epoch = self.record.epoch.next();
+        self.record.primary = CopyNumber(copy);
+        self.record.in_sync.retain(|member| member.copy != old);
+    }
+
+    fn is(&mut self, copy: usize, what: &str) -> bool {
+        self.run(copy, "shard is") == what
+    }
+
+    fn in_sync(&self) -> Vec<u32> {
+        self.record.in_sync.iter().map(|member| member.copy.0).collect()
+    }
+
+    /// How many commands with keys the copy has run.
+    fn ran(&mut self, copy: usize) -> u64 {
+        self.run(copy, "shard ran").parse().unwrap()
+    }
+
+    fn offset(&mut self, copy: usize) -> u64 {
+        self.run(copy, "shard offset").parse().unwrap()
+    }
+
+    /// What a copy has received is applied a moment later.
+    fn are_equal(&mut self) {
+        eventually("all copies have the same dataset", || {
+            let [first, second, third] = [0, 1, 2].map(|copy| self.run(copy, "shard contents"));
+            assert!(first.len() > 1_000, "{first}");
+            first == second && first == third
+        });
+    }
+
+    /// A connection to a copy, and its socket once more.
+    fn connect(&mut self, copy: usize) -> (Client, TcpStream) {
+        let port: u16 = self.run(copy, &format!("copy bridge {NAME} 0")).parse().unwrap();
+        let socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        (Client::new(socket.try_clone().unwrap()), socket)
+    }
+
+    /// These copies are in the set, and the primary serves.
+    fn is_whole(&mut self, copies: &[u32]) {
+        let primary = self.record.primary.0 as usize;
+        self.until("the shard is whole", |shard| shard.in_sync() == copies && shard.is(primary, "serves true"));
+    }
+
+    /// The copy's thread has sent what it may send: a PING that comes after a command is answered after what the command may send at once.
+    /// The replies of another database of the same thread wait for nothing.
+    fn have_sent(&mut self, copy: usize) {
+        let mut other = self.places[copy].running.as_mut().expect("it runs").0.connect();
+        for _ in 0..5 {
+            assert_eq!(other.run("PING"), "PONG");
+        }
+    }
+}
+
+#[test]
+fn copies_join_follow_and_take_over() {
+    let mut shard = shard("none", "sync 1");
+    let (mut first, _) = shard.connect(0);
+    assert_eq!(first.run("GET k"), NOT_OWNED, "a fresh copy answers nothing");
+    shard.is_whole(&[0, 1, 2]);
+    assert_eq!(first.run("SET k 1"), "OK");
+    for value in 1..=200 {
+        assert_eq!(first.run(&format!("RPUSH list {value}")), format!("(integer) {value}"));
+    }
+    // Each of them has it before the reply.
+    let end = shard.offset(0);
+    assert_eq!([shard.offset(1), shard.offset(2)], [end, end]);
+    shard.are_equal();
+    let (mut second, _) = shard.connect(1);
+    assert_eq!(second.run("GET k"), NOT_OWNED);
+    let (mut watches, _) = shard.connect(0);
+    for (command, reply) in [("WATCH k", "OK"), ("MULTI", "OK"), ("GET k", "QUEUED")] {
+        assert_eq!(watches.run(command), reply);
+    }
+
+    shard.name(1);
+    shard.until("the second serves", |shard| shard.is(1, "serves true"));
+    assert_eq!(first.run("GET k"), NOT_OWNED, "the first is not the primary any more");
+    assert_eq!(second.run("GET k"), "\"1\"");
+    assert_eq!(second.run("LLEN list"), "(integer) 200");
+    assert_eq!(second.run("SET k 2"), "OK");
+    shard.is_whole(&[0, 1, 2]);
+    // Nobody needed a whole dataset again.
+    assert_eq!(second.info("stats", "sync_full"), "0");
+    assert_eq!(second.run("SET k 3"), "OK");
+    assert_eq!(watches.run("EXEC"), "(nil)", "what it watches was changed by the next primary");
+
+    assert_eq!(first.run("WATCH k"), NOT_OWNED);
+    shard.name(0);
+    shard.until("the first serves again", |shard| shard.is(0, "serves true"));
+    shard.is_whole(&[0, 1, 2]);
+    assert_eq!(first.run("GET k"), "\"3\"");
+    shard.are_equal();
+}
+
+const WRITES: &[u8] = b"SET k 1\r\n\
+    EVAL \"redis.call('SET','k','2') return redis.call('PUBLISH','c','m')\" 0\r\n\
+    RPUSH list x\r\n";
+
+/// A Redis replica that has everything counts for nothing, nor does one of two members.
+#[test]
+fn no_reply_leaves_before_every_member_has_what_it_depends_on() {
+    let mut shard = shard("none", "sync 1");
+    shard.is_whole(&[0, 1, 2]);
+    let (mut foreign, foreign_socket) = shard.connect(0);
+    foreign.send(b"PSYNC ? -1\r\n");
+    let (mut writer, written) = shard.connect(0);
+    eventually("it is online", || writer.info("replication", "connected_slaves") == "3");
+    let (mut reader, read) = shard.connect(0);
+    let (mut popper, popped) = shard.connect(0);
+    // Of the proxy, which serves the copy's clients.
+    let told = TcpStream::connect(("127.0.0.1", shard.places[0].running.as_ref().expect("it runs").0.port)).unwrap();
+    let mut subscriber = Client::new(told.try_clone().unwrap());
+    subscriber.run("SUBSCRIBE c");
+    popper.send(b"BLPOP list 0\r\n");
+    eventually("it waits", || writer.info_number("clients", "blocked_clients") == 1);
+
+    shard.run(2, "shard still yes");
+    let before = shard.offset(0);
+    writer.send(WRITES);
+    eventually("the other member has it", || {
+        let end = shard.offset(0);
+        end > before && shard.offset(1) == end
+    });
+    let ran = shard.ran(0);
+    reader.send(b"GET k\r\n");
+    eventually("it has run", || shard.ran(0) > ran);
+    shard.have_sent(0);
+    for socket in [&written, &read, &popped, &told] {
+        is_silent(socket);
+    }
+    drop(foreign_socket);
+    shard.run(2, "shard still no");
+    assert_eq!(writer.read(), "OK");
+    assert_eq!(writer.read(), "(integer) 1");
+    assert_eq!(writer.read(), "(integer) 1");
+    assert_eq!(reader.read(), "\"2\"");
+    assert_eq!(popper.read(), "1) \"list\"\n2) \"x\"");
+    assert_eq!(subscriber.read(), "1) \"message\"\n2) \"c\"\n3) \"m\"");
+    drop(foreign);
+}
+
+#[test]
+fn an_isolated_primary_answers_nothing_when_its_lease_has_ended() {
+    for requirements in ["sync 1", "async 1"] {
+        let mut shard = shard("none", requirements);
+        shard.is_whole(&[0, 1, 2]);
+        let (mut client, _) = shard.connect(0);
+        assert_eq!(client.run("SET k 1"), "OK");
+        for copy in [1, 2] {
+            shard.run(copy, "shard still yes");
+        }
+        assert_eq!(client.run("GET k"), "\"1\"", "the lease is valid");
+        let (mut waits, _) = shard.connect(0);
+        if requirements == "sync 1" {
+            waits.send(b"SET k 2\r\n");
+        }
+        // Only the primary's clock: nobody else has a reason to do something.
+        shard.run(0, "shard advance 1300");
+        for _ in 0..50 {
+            // Either the copy has noticed, or it ends what it cannot answer.
+            let (mut client, _) = shard.connect(0);
+            client.send(b"GET k\r\n");
+            let reply = client.reply().map(|reply| flintkv_tests::shown(&reply));
+            assert!(reply.is_none() || reply.as_deref() == Some(NOT_OWNED), "{requirements}: {reply:?}");
+        }
+        if requirements == "sync 1" {
+            assert!(waits.raw().is_none(), "what it was told is not certain");
+        }
+        for copy in [1, 2] {
+            shard.run(copy, "shard still no");
+        }
+        shard.until("it serves again", |shard| shard.is(0, "serves true"));
+        let (mut client, _) = shard.connect(0);
+        assert!(["\"1\"", "\"2\""].contains(&&*client.run("GET k")));
+    }
+}
+
+#[test]
+fn a_silent_member_leaves_and_writes_are_refused_below_the_least_number() {
+    let mut shard = shard("none", "sync 3");
+    shard.is_whole(&[0, 1, 2]);
+    let (mut client, _) = shard.connect(0);
+    assert_eq!(client.run("SET k 1"), "OK");
+    shard.run(2, "shard still yes");
+    shard.is_whole(&[0, 1]);
+    assert_eq!(client.run("SET k 2"), "(error) NOREPLICAS Not enough good replicas to write.");
+    assert_eq!(client.run("GET k"), "\"1\"");
+    shard.run(2, "shard still no");
+    shard.is_whole(&[0, 1, 2]);
+    assert_eq!(client.run("SET k 2"), "OK");
+}
+
+/// The promise, and that it serves: before and behind each, the named copy's process ends. Whoever serves then has what was acknowledged.
+#[test]
+fn a_copy_that_dies_while_it_is_promoted_loses_nothing() {
+    for step in 0..4 {
+        let mut shard = shard("everysec", "sync 1");
+        shard.is_whole(&[0, 1, 2]);
+        let (mut client, _) = shard.connect(0);
+        for value in 1..=50 {
+            assert_eq!(client.run(&format!("RPUSH list {value}")), format!("(integer) {value}"));
+        }
+        shard.run(1, &format!("shard abort-at {step}"));
+        shard.kill(0);
+        shard.name(1);
+        eventually("the named copy dies", || {
+            let has_ended = shard.places[1].running.as_mut().is_some_and(|(node, _)| node.has_ended().is_some());
+            if !has_ended {
+                let in_sync = shown(&shard.record.in_sync);
+                let (of, (_, operator)) = (shard.record.epoch, shard.places[1].running.as_mut().expect("it runs"));
+                let _ = operator.try_run(&format!("shard promote {of} {in_sync}"));
+                let _ = operator.try_run("shard advance 100");
+            }
+            has_ended
+        });
+        shard.places[1].running = None;
+        shard.start(1);
+        let is_itself = shard.standing(1);
+        match duty(&shard.record, &is_itself) {
+            // It was a replica when it died, so it may miss something.
+            Duty::NotTheRecorded => shard.name(2),
+            Duty::Resume(_) => {}
+            other => panic!("step {step}: {other:?}"),
+        }
+        let primary = shard.record.primary.0 as usize;
+        assert_eq!(primary == 1, step == 3, "only a copy that has noted that it serves goes on");
+        shard.start(0);
+        shard.is_whole(&[0, 1, 2]);
+        let (mut client, _) = shard.connect(primary);
+        assert_eq!(client.run("RPUSH list 51"), "(integer) 51", "step {step}");
+    }
+}
+
+/// A primary that is ahead of its successor gives that up, and takes the whole dataset as another incarnation.
+#[test]
+fn a_deposed_primary_that_is_ahead_begins_anew() {
+    let mut shard = shard("everysec", "async 1");
+    shard.is_whole(&[0, 1, 2]);
+    let (mut client, _) = shard.connect(0);
+    assert_eq!(client.run("SET k 1"), "OK");
+    let end = shard.offset(0);
+    eventually("all have it", || shard.offset(1) == end && shard.offset(2) == end);
+    for copy in [1, 2] {
+        shard.run(copy, "shard still yes");
+    }
+    assert_eq!(client.run("SET k lost"), "OK", "it does not wait for acknowledgements");
+    let before = shard.standing(0).me;
+    shard.away = vec![0];
+    shard.name(1);
+    // They leave the first before they get what it has sent.
+    shard.until("the second has everything", |shard| shard.is(1, "serves false"));
+    for copy in [1, 2] {
+        shard.run(copy, "shard still no");
+    }
+    shard.until("the second serves", |shard| shard.is(1, "serves true"));
+    shard.away.clear();
+    shard.is_whole(&[0, 1, 2]);
+    assert_ne!(shard.standing(0).me.incarnation, before.incarnation);
+    let (mut second, _) = shard.connect(1);
+    assert_eq!(second.run("GET k"), "\"1\"");
+    shard.name(0);
+    shard.until("the first serves again", |shard| shard.is(0, "serves true"));
+    assert_eq!(client_of(&mut shard, 0).run("GET k"), "\"1\"");
+}
+
+fn client_of(shard: &mut Shard, copy: usize) -> Client {
+    shard.connect(copy).0
+}

@@ -1,0 +1,194 @@
+//! Shards with replicas: processes with a real etcd, killed under load. No write that was acknowledged is lost.
+
+use flintkv_tests::cluster::{Cluster, Role};
+use flintkv_tests::{Client, eventually};
+use serde_json::Value;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+const LIMITS: &[&str] = &["--memory-limit", "200mb", "--ram-limit", "200mb", "--replicas", "1"];
+/// Far more than a failover takes, and less than a test waits for anything: the machine may be busy.
+const PAUSE_MAX: Duration = Duration::from_secs(20);
+
+fn start() -> Cluster {
+    Cluster::start(&[Role::Data, Role::Data, Role::Quorum], &[("shard-replicas", "yes")])
+}
+
+fn with<'a>(options: &[&'a str]) -> Vec<&'a str> {
+    [LIMITS, options].concat()
+}
+
+/// The shards of a database, as this node shows them.
+fn shards(cluster: &Cluster, at: usize, name: &str) -> Vec<Value> {
+    let shown = cluster.members[at].operator(&["database", "shards", name, "--json"]).unwrap_or_default();
+    serde_json::from_str::<Value>(&shown).ok().and_then(|shown| shown.as_array().cloned()).unwrap_or_default()
+}
+
+/// Waits until each shard has so many copies in sync, whose nodes run.
+fn are_in_sync(cluster: &Cluster, at: usize, name: &str, copies: usize) {
+    let mut last = Vec::new();
+    let is_in_sync = |copy: &&Value| copy["is_in_sync"] == true && !copy["offset"].is_null();
+    let count = |shard: &Value| shard["copies"].as_array().map_or(0, |copies| copies.iter().filter(is_in_sync).count());
+    let begun = Instant::now();
+    eventually("every shard has its copies in sync", || {
+        last = shards(cluster, at, name);
+        if begun.elapsed() > Duration::from_secs(20) {
+            eprintln!("{last:?}");
+        }
+        !last.is_empty() && last.iter().all(|shard| count(shard) == copies && shard["trouble"].is_null())
+    });
+}
+
+/// What a client knows of a counter that it has incremented.
+#[derive(Clone, Copy, Debug, Default)]
+struct Counted {
+    acknowledged: u64,
+    /// Increments that may have been made.
+    uncertain: u64,
+    longest: Duration,
+}
+
+/// Increments a counter and sets a key to the same number, one after the other, until `is_over`.
+fn count(client: &mut Client, key: &str, is_over: &AtomicBool) -> Counted {
+    let mut counted = Counted::default();
+    while !is_over.load(Relaxed) {
+        let begun = Instant::now();
+        let said = client.run(&format!("INCR {key}"));
+        counted.longest = counted.longest.max(begun.elapsed());
+        match said.strip_prefix("(integer) ").and_then(|number| number.parse::<u64>().ok()) {
+            Some(number) => {
+                assert!(number > counted.acknowledged, "{key} went back to {number}: {counted:?}");
+                assert!(number <= counted.acknowledged + counted.uncertain + 1, "{key} is {number}: {counted:?}");
+                (counted.uncertain, counted.acknowledged) =
+                    (counted.acknowledged + counted.uncertain + 1 - number, number);
+            }
+            None if said.starts_with("(error) UNCERTAIN") => counted.uncertain += 1,
+            None => assert!(said.starts_with("(error) CLUSTERDOWN"), "{said}"),
+        }
+    }
+    counted
+}
+
+/// Eight clients of the node increment counters, while `meanwhile` runs. Then each counter has what was acknowledged.
+fn under_load(cluster: &mut Cluster, at: usize, port: u16, meanwhile: impl FnOnce(&mut Cluster)) -> Duration {
+    let is_over = AtomicBool::new(false);
+    let mut clients: Vec<Client> = (0..8).map(|_| cluster.members[at].connect(port)).collect();
+    let keys: Vec<String> = (0..8).map(|number| format!("at{at}:{number}")).collect();
+    let counted: Vec<Counted> = std::thread::scope(|scope| {
+        let counting: Vec<_> =
+            clients.iter_mut().zip(&keys).map(|(client, key)| scope.spawn(|| count(client, key, &is_over))).collect();
+        std::thread::sleep(Duration::from_secs(1));
+        meanwhile(cluster);
+        is_over.store(true, Relaxed);
+        counting.into_iter().map(|thread| thread.join().expect("it counts")).collect()
+    });
+    for ((client, key), counted) in clients.iter_mut().zip(&keys).zip(&counted) {
+        assert!(counted.acknowledged > 0, "{key}: {counted:?}");
+        let said = client.run(&format!("GET {key}"));
+        let number: u64 = said.trim_matches('"').parse().unwrap_or_else(|_| panic!("{key} is {said}: {counted:?}"));
+        let most = counted.acknowledged + counted.uncertain;
+        assert!((counted.acknowledged..=most).contains(&number), "{key} is {number}: {counted:?}");
+    }
+    counted.iter().map(|counted| counted.longest).max().expect("there are clients")
+}
+
+/// The node that has primaries now.
+fn primaries(cluster: &Cluster, at: usize, name: &str) -> Vec<String> {
+    shards(cluster, at, name).iter().map(|shard| shard["node"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+/// Waits until all primaries are at this node, under the load of the clients.
+fn all_primaries_are_at(cluster: &Cluster, at: usize, name: &str) {
+    let node = cluster.members[at].name.clone();
+    eventually("the other node has all primaries", || {
+        let found = primaries(cluster, at, name);
+        !found.is_empty() && found.iter().all(|name| *name == node)
+    });
+}
+
+#[test]
+fn a_lost_node_takes_no_acknowledged_write_with_it() {
+    let mut cluster = start();
+    let port = cluster.create("orders", 2, &with(&["--replication", "sync", "--persistence", "none"]));
+    are_in_sync(&cluster, 0, "orders", 2);
+    let mut before = primaries(&cluster, 0, "orders");
+    before.sort();
+    assert_eq!(before, ["n1", "n2"], "the primaries are spread");
+
+    // One node, and then the other one: each time the killed one comes back as a replica by itself.
+    for (killed, stays) in [(1, 0), (0, 1)] {
+        let longest = under_load(&mut cluster, stays, port, |cluster| {
+            cluster.members[killed].kill_node();
+            all_primaries_are_at(cluster, stays, "orders");
+            std::thread::sleep(Duration::from_secs(2));
+        });
+        eprintln!("n{} was killed: the longest wait of a client was {longest:?}", killed + 1);
+        assert!(longest < PAUSE_MAX, "{longest:?}");
+        cluster.members[killed].start_node();
+        are_in_sync(&cluster, stays, "orders", 2);
+    }
+    let shown = cluster.members[1].operator(&["cluster", "operations", "--json"]).expect("it answers");
+    let operations: Value = serde_json::from_str(&shown).expect("JSON");
+    let failovers = operations.as_array().expect("a list").iter().filter(|one| one["kind"] == "failover");
+    assert!(failovers.count() >= 3, "{operations}");
+}
+
+/// All keys of this client's database.
+fn keys(client: &mut Client) -> String {
+    let mut said = String::new();
+    eventually("all shards are served", || {
+        said = client.run("DBSIZE");
+        !said.starts_with("(error)")
+    });
+    said
+}
+
+#[test]
+fn restarts_flushes_and_deletions_are_those_of_all_copies() {
+    let mut cluster = start();
+    let kept = cluster.create("kept", 2, &with(&["--replication", "sync", "--persistence", "everysec"]));
+    let cache = cluster.create("cache", 1, &with(&["--persistence", "none"]));
+    for name in ["kept", "cache"] {
+        are_in_sync(&cluster, 0, name, 2);
+    }
+    for port in [kept, cache] {
+        let mut client = cluster.members[1].connect(port);
+        (0..100).for_each(|number| assert_eq!(client.run(&format!("SET k{number} {number}")), "OK"));
+    }
+
+    // Both nodes at once: what is kept comes back, a cache begins empty.
+    for at in [0, 1] {
+        cluster.members[at].kill_node();
+    }
+    for at in [0, 1] {
+        cluster.members[at].start_node();
+    }
+    for name in ["kept", "cache"] {
+        are_in_sync(&cluster, 0, name, 2);
+    }
+    assert_eq!(keys(&mut cluster.members[0].connect(kept)), "(integer) 100");
+    assert_eq!(keys(&mut cluster.members[1].connect(cache)), "(integer) 0");
+
+    // A flush is one of all copies, whoever is the primary afterwards.
+    let said = cluster.members[0].operator(&["database", "flush", "kept", "--yes", "kept"]);
+    assert!(said.is_ok(), "{said:?}");
+    let mut client = cluster.members[0].connect(kept);
+    assert_eq!(keys(&mut client), "(integer) 0");
+    assert_eq!(client.run("SET after flush"), "OK");
+    are_in_sync(&cluster, 0, "kept", 2);
+    cluster.members[1].kill_node();
+    all_primaries_are_at(&cluster, 0, "kept");
+    assert_eq!(keys(&mut client), "(integer) 1");
+    assert_eq!(client.run("GET after"), "\"flush\"");
+    cluster.members[1].start_node();
+    are_in_sync(&cluster, 0, "kept", 2);
+
+    let said = cluster.members[0].operator(&["database", "delete", "kept", "--yes", "kept"]);
+    assert!(said.is_ok(), "{said:?}");
+    eventually("its copies are gone from both nodes", || {
+        cluster.members[..2].iter().all(|member| {
+            let folder = std::fs::read_dir(member.dir.path().join("state/copies")).expect("a folder");
+            folder.flatten().all(|file| !file.file_name().to_string_lossy().starts_with("kept."))
+        })
+    });
+}
