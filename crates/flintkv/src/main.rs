@@ -22,7 +22,7 @@ usage:
   flintkv database create|list|show|shards|resize|pause|resume|flush|delete|
                    backup|backups|replication|replicate|promote|switchover
                                                     databases of a running node, over its console-port
-  flintkv cluster init|join|status|nodes|token|leave|forget|operations
+  flintkv cluster init|join|status|nodes|token|leave|forget|operations|authority
                                                     several nodes as one, by etcd
   flintkv coordinator [CONF|-] [--directive value ...]
                                                     run this node's member of etcd
