@@ -32,6 +32,7 @@ export const figuresOf = (shards: ShardInfo[]): ShardFigures[] =>
     return {
       ...one, keys: said(1_200_000 + one.number), used_ram_bytes: said(5 * GB), ram_limit_bytes: said(6 * GB), used_flash_bytes: said(11 * GB), values_in_ram: said(400_000),
       values_in_ram_percent: said(33.3), ram_hit_percent: said(91.5), ops_per_s: said(12_500), trouble: one.is_served ? null : "it does not answer",
+      copies: [{ node: one.node, role: "primary", state: one.is_served ? "served" : "its node does not run", is_in_sync: true, offset: null, lag_bytes: null }],
     };
   });
 const LIMITS: Record<string, [number, number, number]> = { orders: [12000, 80 * GB, 24 * GB] };
@@ -48,6 +49,7 @@ function cluster(): Cluster {
       const [port, memory_limit_bytes, ram_limit_bytes] = LIMITS[name] ?? [12000, GB, GB];
       return { id: `of ${name}`, name, state: "serving", port, tls_port: 0, memory_limit_bytes, ram_limit_bytes, shards };
     }),
+    removed: null,
     etcd_trouble: IS_AWAY ? "no member of etcd answers: deadline has elapsed" : null,
     troubles: IS_DOWN ? ["shard orders.1: its node cannot be reached", "shard orders.3: its node cannot be reached"] : [],
   };
@@ -71,7 +73,7 @@ export function placement(memory: number, ram: number, port: number | undefined,
   const shards = Array.from({ length: count }, (_, number) => ({ number, nodes: [live[number % live.length]!.name] }));
   const nodes = NODES.map(({ name, ram_bytes, flash_bytes, ram_placed_bytes, flash_placed_bytes }) => {
     const more = shards.filter((one) => one.nodes.includes(name)).length;
-    return { name, ram_bytes, flash_bytes, ram_placed_bytes: ram_placed_bytes + more * copy_ram_bytes, flash_placed_bytes: flash_placed_bytes + more * copy_flash_bytes };
+    return { name, primaries: more, replicas: 0, ram_bytes, flash_bytes, ram_placed_bytes: ram_placed_bytes + more * copy_ram_bytes, flash_placed_bytes: flash_placed_bytes + more * copy_flash_bytes };
   });
   if (nodes.some((one) => one.ram_placed_bytes > one.ram_bytes || one.flash_placed_bytes > one.flash_bytes)) {
     const size = (value: number): string => `${Math.round((value / GB) * 10) / 10}gb`;
@@ -86,8 +88,8 @@ export function placement(memory: number, ram: number, port: number | undefined,
 }
 
 const OPERATIONS: Operation[] = [
-  { id: "02", kind: "flush", target: "orders", by: "admin", state: "running", started_ms: 1_764_300_000_000, ended_ms: null, error: null, nodes: [{ name: "a", is_done: true, is_live: true, trouble: null }, { name: "b", is_done: false, is_live: false, trouble: null }] },
-  { id: "01", kind: "create", target: "orders", by: "admin", state: "done", started_ms: 1_764_200_000_000, ended_ms: 1_764_200_001_000, error: null, nodes: [{ name: "a", is_done: true, is_live: true, trouble: null }] },
+  { id: "02", kind: "flush", target: "orders", about: null, by: "admin", state: "running", started_ms: 1_764_300_000_000, ended_ms: null, error: null, nodes: [{ name: "a", is_done: true, is_live: true, trouble: null }, { name: "b", is_done: false, is_live: false, trouble: null }] },
+  { id: "01", kind: "create", target: "orders", about: null, by: "admin", state: "done", started_ms: 1_764_200_000_000, ended_ms: 1_764_200_001_000, error: null, nodes: [{ name: "a", is_done: true, is_live: true, trouble: null }] },
 ];
 
 /** The answers below /cluster, and the operations; undefined: there is no such path. */

@@ -20,7 +20,7 @@ function database(name: string, port: number, memory: number, ram: number, more:
     flash: { used_bytes: (memory - ram) * 0.4, limit_bytes: memory - ram, percent: memory > ram ? 40 : null, level: "good" },
     definition: {
       port, tls_port: 0, unixsocket: null, bind: [], memory_limit_bytes: memory, ram_limit_bytes: ram, flash_limit_bytes: 0, policy: "noeviction",
-      compression: "lz4", has_password: false, shards: SHARDS[name]?.length ?? 1, replicas: 0, replica_of: "", persistence: port === 6381 ? "none" : "everysec", recovery_time_target_s: 10, backup_schedule: port === 6379 ? "6h" : "", backup_keep: 7, backup_journal_keep: "7d", zones: [],
+      compression: "lz4", has_password: false, shards: SHARDS[name]?.length ?? 1, replicas: 0, replication: "async", min_in_sync: 1, replica_of: "", persistence: port === 6381 ? "none" : "everysec", recovery_time_target_s: 10, backup_schedule: port === 6379 ? "6h" : "", backup_keep: 7, backup_journal_keep: "7d", zones: [],
     },
     endpoints: [{ kind: "tcp", address: `127.0.0.1:${port}`, command: `redis-cli -h 127.0.0.1 -p ${port}` }],
     now: {},

@@ -195,7 +195,7 @@ await main(async (node, browser) => {
     await clean();
     const [download] = await Promise.all([page.waitForEvent("download"), button("CSV").click()]);
     const text = readFileSync(await download.path(), "utf8");
-    that(text.startsWith("time,user,role,address,action,target,detail,outcome\n20") && text.includes("keys.delete"), "the file of the audit log");
+    that(text.startsWith("time,user,role,address,through,action,target,detail,outcome\n20") && text.includes("keys.delete"), "the file of the audit log");
     await picture(page, "keys-audit");
   });
   done();

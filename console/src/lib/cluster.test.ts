@@ -6,7 +6,7 @@ const node = (name: string, more: Partial<ClusterNode> = {}): ClusterNode => ({
   id: name, name, zone: "default", role: "data", address: `${name}:8380`, is_live: true, version: "1", ram_bytes: 100, flash_bytes: 1000, ram_placed_bytes: 0, flash_placed_bytes: 0, shards: 0, ...more,
 });
 const shard = (number: number, node: string, is_served = true): ShardInfo => ({ number, node, epoch: 1, is_served });
-const cluster = (more: Partial<Cluster> = {}): Cluster => ({ name: "shop", id: "1", node: "a", nodes: [node("a"), node("b")], databases: [], etcd_trouble: null, troubles: [], ...more });
+const cluster = (more: Partial<Cluster> = {}): Cluster => ({ name: "shop", id: "1", node: "a", nodes: [node("a"), node("b")], databases: [], etcd_trouble: null, removed: null, troubles: [], ...more });
 const database = (name: string, shards: ShardInfo[], state = "serving"): Cluster["databases"][number] => ({ id: name, name, state, port: 1, tls_port: 0, memory_limit_bytes: 1, ram_limit_bytes: 1, shards });
 
 test("numbers of shards are said shortly", () => {
@@ -80,9 +80,9 @@ test("what each node has with a new database, apart from what it had before", ()
     port: 12000, copy_ram_bytes: 10, copy_flash_bytes: 30,
     shards: [{ number: 0, nodes: ["a"] }, { number: 1, nodes: ["b"] }, { number: 2, nodes: ["a"] }],
     nodes: [
-      { name: "a", ram_bytes: 100, ram_placed_bytes: 45, flash_bytes: 1000, flash_placed_bytes: 60 },
-      { name: "b", ram_bytes: 100, ram_placed_bytes: 10, flash_bytes: 1000, flash_placed_bytes: 30 },
-      { name: "c", ram_bytes: 2, ram_placed_bytes: 0, flash_bytes: 0, flash_placed_bytes: 0 },
+      { name: "a", primaries: 2, replicas: 0, ram_bytes: 100, ram_placed_bytes: 45, flash_bytes: 1000, flash_placed_bytes: 60 },
+      { name: "b", primaries: 1, replicas: 0, ram_bytes: 100, ram_placed_bytes: 10, flash_bytes: 1000, flash_placed_bytes: 30 },
+      { name: "c", primaries: 0, replicas: 0, ram_bytes: 2, ram_placed_bytes: 0, flash_bytes: 0, flash_placed_bytes: 0 },
     ],
   };
   expect(nodesAfter(placement)).toEqual({
