@@ -216,6 +216,7 @@ fn another_authority_takes_over_while_clients_write() {
 }
 
 #[test]
+#[ignore = "takes half a minute: part of make soak"]
 fn a_replacement_waits_for_every_node_and_can_be_abandoned() {
     let mut cluster = Cluster::start(&[Role::Data, Role::Data, Role::Quorum], &[]);
     let old = folder(&cluster.members[0]).authority().unwrap().unwrap();
