@@ -67,8 +67,8 @@ pub fn join_server(current: &Arc<CurrentCredential>, trust: &Arc<Trust>, clock: 
     server(current, trust.provider(), Arc::new(NoClientAuth), &[JOIN_PROTOCOL], clock)
 }
 
-/// For a link to a member, a call, or a request to its API: `protocol`. `wanted`: the node that must answer, because another may have got its address; `None`: any
-/// member.
+/// For a link to a member, a call, or a request to its API: `protocol`. `wanted`: the node that must answer, because another may have got its
+/// address; `None`: any member.
 ///
 /// In TLS 1.3 the client's handshake ends before the server has checked the client's certificate: that the link was
 /// accepted is known only by the first bytes from the server.

@@ -372,12 +372,7 @@ impl Link {
             }
             Answer::Full { id, offset, shared } => {
                 self.report_given_up(shared);
-                self.set_state(LinkState::Sync);
-                let folder = directory(self.database.name(), &self.config().redis_files);
-                fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
-                let (arrival, mut pending) = (Arrival::new(&folder)?, Pending::new(&folder)?);
-                let db = self.take_in(&mut wire, &arrival, (id, offset), &mut pending)?;
-                drop(arrival);
+                let (db, pending) = self.receive_dataset(&mut wire, id, offset)?;
                 self.stream_in_shard(&mut wire, shard, db, Some(pending))
             }
         }
@@ -517,14 +512,20 @@ impl Link {
     }
 
     fn synchronise(&self, mut wire: Wire, id: Id, offset: u64) -> Result<(), String> {
+        let (db, pending) = self.receive_dataset(&mut wire, id, offset)?;
+        let applier = Applier::new(&self.database, db)?;
+        self.stream(wire, applier, Some(pending))
+    }
+
+    /// Takes the primary's dataset in place of this one. Returns the logical database in which the stream goes on, and what came of the
+    /// stream meanwhile.
+    fn receive_dataset(&self, wire: &mut Wire, id: Id, offset: u64) -> Result<(u32, Pending), String> {
         self.set_state(LinkState::Sync);
         let folder = directory(self.database.name(), &self.config().redis_files);
         fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
         let (arrival, mut pending) = (Arrival::new(&folder)?, Pending::new(&folder)?);
-        let db = self.take_in(&mut wire, &arrival, (id, offset), &mut pending)?;
-        drop(arrival);
-        let applier = Applier::new(&self.database, db)?;
-        self.stream(wire, applier, Some(pending))
+        let db = self.take_in(wire, &arrival, (id, offset), &mut pending)?;
+        Ok((db, pending))
     }
 
     fn receive(&self, wire: &mut Wire, arrival: &Arrival) -> Result<(), String> {

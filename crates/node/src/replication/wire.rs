@@ -1,5 +1,5 @@
-//! Owns the connection of a replica to its primary: TCP, TLS or a socket pair, what was received and not used yet, and how long to wait. Never knows what
-//! the bytes mean.
+//! Owns the connection of a replica to its primary: TCP, TLS or a socket pair, what was received and not used yet, and how long to wait. Never
+//! knows what the bytes mean.
 //!
 //! No [`resp::Connection`]: after the handshake's lines the primary sends no replies but a dump and a stream of commands, which are taken
 //! as bytes, however much of them has come; and a read waits for a moment only, so that the thread sees when it should end.
