@@ -280,15 +280,13 @@ impl Controller {
         !self.missed.is_empty() && self.missed.values().all(|(since_ms, _)| now_ms > since_ms + 4 * PATIENCE_MS)
     }
 
-    /// Notes who serves, and names primaries for the shards that nobody serves. `wall_ms`: milliseconds since 1970.
+    /// Notes who serves, and names primaries for the shards that nobody serves. `view`: the one that the questions came from. `wall_ms`:
+    /// milliseconds since 1970.
     pub fn decide(&mut self, view: &View, answers: &Answers, now_ms: u64, wall_ms: u64) -> Vec<Named> {
         let mut named = Vec::new();
         self.waits = None;
         for (shard, spec, record) in replicated(view) {
-            let Some(&(since_ms, epoch)) = self.missed.get(&shard) else { continue };
-            if epoch != record.epoch {
-                continue;
-            }
+            let Some(&(since_ms, _)) = self.missed.get(&shard) else { continue };
             let missed_ms = now_ms.saturating_sub(since_ms);
             let Some(cause) = self.cause(view, shard, spec, record, answers, missed_ms) else { continue };
             if let Some(why) = majority_is_away(view) {
@@ -641,6 +639,14 @@ mod tests {
             said.values_mut().for_each(|said| said[0].report.incarnation = incarnation(99));
             let third = said.remove(&node(3)).unwrap();
             assert_eq!(scene.look(&mut controller, 0, &said), [], "copy 3 may have everything");
+            let mut given_up = third.clone();
+            given_up[0].report.copy = CopyNumber(9);
+            said.insert(node(3), given_up);
+            assert_eq!(
+                scene.look(&mut controller, 50, &said),
+                [],
+                "copy 9 is not assigned, and copy 3 has not answered"
+            );
             said.insert(node(3), third);
             let named = scene.look(&mut controller, 100, &said);
             if persistence == "everysec" {
