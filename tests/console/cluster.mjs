@@ -86,8 +86,8 @@ await main(async (node, browser) => {
     same(await in_menu().count(), 0, "links in the menu");
     await seen("cluster-none");
     await visit(page, "/create");
-    same(await page.getByRole("heading", { name: "What is left" }).count(), 1, "what is left of the machine");
-    same(await page.getByLabel("Begin with").count(), 1, "the field for a backup");
+    await page.getByRole("heading", { name: "What is left" }).waitFor();
+    await page.getByLabel("Begin with").waitFor();
     await visit(page, "/databases/default");
     same(await page.getByRole("link", { name: "Shards" }).count(), 0, "the tab of shards");
     await page.getByRole("link", { name: "Backups" }).first().waitFor();
@@ -121,7 +121,7 @@ await main(async (node, browser) => {
     await page.getByText("shard orders.1: its node cannot be reached").waitFor();
     const [first, figures] = await Promise.all([page.getByText("Node b does not run").boundingBox(), page.locator(".figures").boundingBox()]);
     that(first.y < figures.y, "the trouble is not first");
-    await page.getByText("Loading…").waitFor();
+    await page.getByRole("region", { name: "etcd", exact: true }).getByText("Loading…").waitFor();
     let_go();
     await page.getByText("2 of 3 answer").waitFor();
     await page.getByText("connection refused").waitFor();
@@ -184,9 +184,8 @@ await main(async (node, browser) => {
     ]];
     await open("/cluster");
     const operations = page.getByRole("table", { name: "Operations of the cluster" });
-    const rows = await operations.getByRole("row").filter({ hasText: "orders" }).allTextContents();
-    same(rows.length, 4, "operations");
     await operations.getByRole("row", { name: /resize/ }).getByText("waits for b (shard 1: the values need more RAM)").waitFor();
+    same(await operations.getByRole("row").filter({ hasText: "orders" }).count(), 4, "operations");
     await operations.getByRole("row", { name: /flush/ }).getByText("waits for b (does not run)").waitFor();
     await operations.getByRole("row", { name: /pause/ }).getByText("'orders' was deleted before b had done it").waitFor();
     await operations.getByRole("row", { name: /create/ }).getByText("done", { exact: true }).waitFor();
@@ -354,6 +353,7 @@ await main(async (node, browser) => {
     same((await of_shard.getByRole("cell").allTextContents()).map((text) => text.trim()), ["served", "a", "1 k", "5 GiB", "11 GiB", "40 %", "91.5 %", "12.5 k", "1"], "what is said of a shard");
     same(await page.getByRole("alert").count(), 0, "alerts");
     const tabs = page.getByRole("navigation", { name: "Of this database" });
+    await tabs.getByRole("link", { name: "Shards" }).waitFor();
     same(await tabs.getByRole("link").allTextContents(), ["Overview", "Shards", "Metrics", "Keys", "Command line", "Slow log", "Clients", "Users", "Configuration"], "tabs");
     said["GET /databases/orders"] = () => [200, orders([1])];
     said["GET /databases/orders/shards"] = () => [200, figures([1])];
@@ -366,6 +366,7 @@ await main(async (node, browser) => {
     same(await page.getByRole("region", { name: "Durability" }).getByRole("button").count(), 0, "buttons that change the persistence");
     await clean();
     await button("Resize").click();
+    await dialog.getByLabel("Memory limit").waitFor();
     same(await dialog.getByRole("textbox").count(), 2, "fields of text: memory and RAM");
     said["PATCH /databases/orders"] = () => refusal(422, "no_room", "no node takes it\nnode a: RAM 96gb, 90gb placed, 6gb free, 20gb needed\nnode b: only votes");
     sent.length = 0;
