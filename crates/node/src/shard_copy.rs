@@ -199,6 +199,11 @@ impl ShardCopy {
         self.assign(Assigned::Serve(term));
     }
 
+    /// Has this copy, the primary of this epoch, make another one primary. Ends when the record names it, or says what hinders.
+    pub async fn hand_over(&self, epoch: Epoch, to: CopyNumber) -> Result<(), String> {
+        Err(format!("{} of epoch {epoch} cannot hand over to copy {to}", self.database.name()))
+    }
+
     /// Serves nobody and follows nobody. No reply leaves any more that this copy has made as a primary, when this returns.
     pub fn rest(&self) {
         self.assign(Assigned::Rest);
