@@ -37,6 +37,7 @@ cargo_tests "nodes whose disk loses its power under load" --profile soak -p flin
 cargo_tests "the node: differential, concurrency, faults, limits" --profile soak -p flintkv-tests \
     --test full_disk --test differential --test concurrency --test faults --test hostile --test resident
 cargo_tests "a cluster whose connections are cut" --profile soak -p flintkv-tests --test cluster_faults -- --nocapture
+cargo_tests "a thousand handovers of a primary" --profile soak -p flintkv-tests --test handovers -- --include-ignored --nocapture
 cargo_tests "a cluster whose authority is replaced" --profile soak -p flintkv-tests --test certificates -- --include-ignored --nocapture
 FLINTKV_COMMANDS=100000 cargo_tests "a cluster beside one node" --profile soak -p flintkv-tests --test cluster -- random_commands --nocapture
 cargo_tests "a filled node takes what flintkv plan says" --profile soak -p flintkv-tests --test plan -- --include-ignored --nocapture

@@ -12,7 +12,7 @@ use crate::reconcile::Reconciler;
 use crate::shard::ask_all;
 use base::clock::wall_ms;
 use cluster::failover::CopyAnswer;
-use cluster::ids::{DatabaseId, NodeId, ProcessId, ShardNumber, ShardUid, shard_uid};
+use cluster::ids::{CopyNumber, DatabaseId, Epoch, NodeId, ProcessId, ShardNumber, ShardUid, shard_uid};
 use cluster::keys::Key;
 use cluster::records::{self, Capacity, LiveRecord, NodeRecord, Role, Unknown, Versions};
 use cluster::view::{Revised, View};
@@ -23,7 +23,7 @@ use membership::call::{Call, RenewReply};
 use membership::folder::{announced_port, host_and_port};
 use membership::issuer::{FEATURE_LEVEL, Issuer};
 use membership::join::Peer;
-use membership::peer::{Answers, PeerHello, PeerTls, serve};
+use membership::peer::{Answers, HandingOver, PeerHello, PeerTls, serve};
 use membership::records::{Change, Records, RecordsError};
 use membership::standing::ask_neighbours;
 use membership::{Folder, Member, Neighbours, Removal, etcd_client};
@@ -442,6 +442,11 @@ impl Answers for Membership {
 
     fn copies(&self, shards: &[ShardUid]) -> Vec<CopyAnswer> {
         shards.iter().filter_map(|shard| self.served.ask_copy(*shard)).collect()
+    }
+
+    fn hand_over(&self, shard: ShardUid, epoch: Epoch, to: CopyNumber) -> HandingOver {
+        let copy = self.served.replicated(shard);
+        Box::pin(async move { copy.ok_or("this node has no copy of the shard")?.hand_over(epoch, to).await })
     }
 
     fn api(&self, hello: PeerHello) {
