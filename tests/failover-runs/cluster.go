@@ -158,8 +158,8 @@ func newNode(flintkv string, number int, wishes wishes) (*node, error) {
 	if n.isData {
 		state += fmt.Sprintf("dir %[1]s\nport 0\nunixsocket %[1]s/default.sock\nbind %[2]s\nconsole-bind %[2]s\nconsole-metrics-open yes\n"+
 			"console-password %[3]s\nio-threads 2\nflash-path %[1]s/flash\nmemory-limit 64mb\nram-limit 48mb\nappendonly no\n"+
-			// Copies are compared with their primaries all the time.
-			"repl-check-interval 1\n", n.folder, n.address, password)
+			// A comparison writes to the stream, and reads at a primary that is cut off wait for what was written: not all the time.
+			"repl-check-interval 12\n", n.folder, n.address, password)
 	}
 	conf := filepath.Join(n.folder, "flintkv.conf")
 	if err := os.WriteFile(conf, []byte(state), 0o644); err != nil {

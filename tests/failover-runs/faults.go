@@ -80,39 +80,40 @@ var faults = []fault{
 			return nil
 		}
 	}},
+	// Clients still reach the node.
+	{name: "isolate", begin: func(r *run, random *rand.Rand) (string, func() error) {
+		n := r.victim(random)
+		r.must(n.drop(append(r.others("in", "ip saddr", n), r.others("out", "ip daddr", n)...)...))
+		return "nothing goes between " + n.name + " and the other nodes", r.heal
+	}},
 	{name: "cut", begin: func(r *run, random *rand.Rand) (string, func() error) {
-		// What the node says to the other nodes is lost, or what they say to it, or both. Clients reach it.
-		n, directions := r.victim(random), []string{"to", "from", "to and from"}[random.Intn(3)]
-		for _, other := range r.cluster.nodes {
-			if other == n {
-				continue
-			}
-			if directions != "from" {
-				r.must(other.drop("in", "ip saddr "+n.address))
-			}
-			if directions != "to" {
-				r.must(n.drop("in", "ip saddr "+other.address))
-			}
+		n := r.victim(random)
+		if random.Intn(2) == 0 {
+			r.must(n.drop(r.others("in", "ip saddr", n)...))
+			return n.name + " hears nothing of the other nodes", r.heal
 		}
-		return "nothing " + directions + " " + n.name + " arrives, except for clients", r.heal
+		r.must(n.drop(r.others("out", "ip daddr", n)...))
+		return "the other nodes hear nothing of " + n.name, r.heal
 	}},
 	{name: "cut-one", begin: func(r *run, random *rand.Rand) (string, func() error) {
 		from, to := random.Intn(3), random.Intn(2)
 		to = (from + 1 + to) % 3
-		r.must(r.cluster.nodes[to].drop("in", "ip saddr "+r.cluster.nodes[from].address))
+		r.must(r.cluster.nodes[to].drop([2]string{"in", "ip saddr " + r.cluster.nodes[from].address}))
 		return fmt.Sprintf("nothing from n%d arrives at n%d", from+1, to+1), r.heal
 	}},
 	{name: "cut-machine", begin: func(r *run, random *rand.Rand) (string, func() error) {
 		n, chains := r.victim(random), [][]string{{"in"}, {"out"}, {"in", "out"}}[random.Intn(3)]
+		var rules [][2]string
 		for _, chain := range chains {
-			r.must(n.drop(chain, map[string]string{"in": "iif", "out": "oif"}[chain]+" eth0"))
+			rules = append(rules, [2]string{chain, map[string]string{"in": "iif", "out": "oif"}[chain] + " eth0"})
 		}
+		r.must(n.drop(rules...))
 		return fmt.Sprintf("nothing goes %v of %s, for clients neither", chains, n.name), r.heal
 	}},
 	{name: "loss", begin: func(r *run, random *rand.Rand) (string, func() error) {
 		percent := []int{2, 10, 30}[random.Intn(3)]
 		for _, n := range r.cluster.nodes {
-			r.must(n.drop("in", fmt.Sprintf("iif eth0 numgen random mod 100 < %d", percent)))
+			r.must(n.drop([2]string{"in", fmt.Sprintf("iif eth0 numgen random mod 100 < %d", percent)}))
 		}
 		return fmt.Sprintf("%d %% of all packets are lost", percent), r.heal
 	}},

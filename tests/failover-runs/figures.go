@@ -196,10 +196,7 @@ func (m *measured) lostWithLeader(victim *node) (float64, error) {
 
 func (m *measured) loses(victim *node) (float64, error) {
 	took, err := m.writing(m.other(victim), func() error {
-		if err := victim.drop("in", "iif eth0"); err != nil {
-			return err
-		}
-		return victim.drop("out", "oif eth0")
+		return victim.drop([2]string{"in", "iif eth0"}, [2]string{"out", "oif eth0"})
 	})
 	victim.server.end(syscall.SIGKILL)
 	victim.coordinator.end(syscall.SIGKILL)
@@ -234,15 +231,14 @@ func (m *measured) isolated(victim *node) (float64, error) {
 	}
 	time.Sleep(time.Duration(rand.Intn(200)) * time.Millisecond)
 	cut := time.Now()
+	var rules [][2]string
 	for _, other := range m.cluster.nodes {
 		if other != victim {
-			if err := victim.drop("in", "ip saddr "+other.address); err != nil {
-				return 0, err
-			}
-			if err := victim.drop("out", "ip daddr "+other.address); err != nil {
-				return 0, err
-			}
+			rules = append(rules, [2]string{"in", "ip saddr " + other.address}, [2]string{"out", "ip daddr " + other.address})
 		}
+	}
+	if err := victim.drop(rules...); err != nil {
+		return 0, err
 	}
 	for ask() {
 	}

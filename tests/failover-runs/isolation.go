@@ -17,6 +17,8 @@ import (
 const (
 	cloneNewTime = 0x80
 	clientHost   = "10.9.0.254"
+	newChains    = "add table inet faults; add chain inet faults in { type filter hook input priority 0; };" +
+		" add chain inet faults out { type filter hook output priority 0; }"
 	// What the first process of a run has in its environment.
 	insideVariable = "FAILOVER_RUNS_INSIDE"
 )
@@ -51,7 +53,14 @@ func prepareInside() error {
 	if err := syscall.Mount("proc", "/proc", "proc", 0, ""); err != nil {
 		return fmt.Errorf("/proc cannot be mounted: %w", err)
 	}
+	if _, err := os.Stat("/proc/self/ns/time"); err != nil {
+		return fmt.Errorf("this kernel has no time namespaces: %w", err)
+	}
 	return all(
+		// Not every kernel has what drops packets.
+		[]string{"nft", newChains},
+		[]string{"nft", "add rule inet faults in numgen random mod 100 < 1 drop"},
+		[]string{"nft", "delete table inet faults"},
 		[]string{"ip", "link", "set", "lo", "up"},
 		[]string{"ip", "link", "add", "nodes", "type", "bridge"},
 		[]string{"ip", "address", "add", clientHost + "/24", "dev", "nodes"},
@@ -106,8 +115,7 @@ func newHost(number int, aheadS int) (*host, error) {
 		h.inside("ip", "link", "set", "lo", "up"),
 		h.inside("ip", "address", "add", h.address+"/24", "dev", inner),
 		h.inside("ip", "link", "set", inner, "up"),
-		h.inside("nft", "add table inet faults; add chain inet faults in { type filter hook input priority 0; };"+
-			" add chain inet faults out { type filter hook output priority 0; }"),
+		h.inside("nft", newChains),
 	)
 }
 
@@ -117,9 +125,13 @@ func (h *host) inside(words ...string) []string {
 	return append([]string{"nsenter", "--net=/proc/" + pid + "/ns/net", "--time=/proc/" + pid + "/ns/time"}, words...)
 }
 
-// drop adds a rule to the chain "in" or "out".
-func (h *host) drop(chain string, condition string) error {
-	return all(h.inside("nft", fmt.Sprintf("add rule inet faults %s %s drop", chain, condition)))
+// drop adds rules at one moment, each of a chain, "in" or "out", and a condition.
+func (h *host) drop(rules ...[2]string) error {
+	var text strings.Builder
+	for _, rule := range rules {
+		fmt.Fprintf(&text, "add rule inet faults %s %s drop; ", rule[0], rule[1])
+	}
+	return all(h.inside("nft", text.String()))
 }
 
 // healed removes all rules.

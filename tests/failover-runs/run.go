@@ -176,6 +176,16 @@ func (r *run) beganEmpty() bool {
 	return false
 }
 
+// others are rules about all other nodes.
+func (r *run) others(chain, which string, n *node) (rules [][2]string) {
+	for _, other := range r.cluster.nodes {
+		if other != n {
+			rules = append(rules, [2]string{chain, which + " " + other.address})
+		}
+	}
+	return rules
+}
+
 func (r *run) heal() error {
 	for _, n := range r.cluster.nodes {
 		if err := n.healed(); err != nil {
@@ -328,8 +338,7 @@ func (r *run) compare() error {
 			return false
 		}
 		for key, copy := range now {
-			// The first one may have begun before.
-			if copy.done < before[key].done+2 && copy.differences == before[key].differences {
+			if copy.done == before[key].done && copy.differences == before[key].differences {
 				return false
 			}
 		}
