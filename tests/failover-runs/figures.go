@@ -124,9 +124,9 @@ func (m *measured) writing(through int, fault func() error) (float64, error) {
 	if !within(patience, write) {
 		return 0, fmt.Errorf("no write is acknowledged before the fault")
 	}
-	failed := make(chan error, 1)
+	failed, begins := make(chan error, 1), time.Now().Add(time.Second+time.Duration(rand.Intn(1000))*time.Millisecond)
 	// At a random moment between two heartbeats.
-	timer := time.AfterFunc(time.Second+time.Duration(rand.Intn(1000))*time.Millisecond, func() { failed <- fault() })
+	timer := time.AfterFunc(time.Until(begins), func() { failed <- fault() })
 	defer timer.Stop()
 	const (
 		// A silence that is no failover.
@@ -135,15 +135,14 @@ func (m *measured) writing(through int, fault func() error) (float64, error) {
 		unnoticed = 12 * time.Second
 		settled   = 2 * time.Second
 	)
-	last, longest, isBegun := time.Now(), time.Duration(0), false
-	var begun, ended time.Time
+	last, longest := time.Now(), time.Duration(0)
+	var ended time.Time
 	for deadline := time.Now().Add(patience * time.Second); time.Now().Before(deadline); {
 		select {
 		case err := <-failed:
 			if err != nil {
 				return 0, err
 			}
-			isBegun, begun = true, time.Now()
 		default:
 		}
 		if !write() {
@@ -151,11 +150,12 @@ func (m *measured) writing(through int, fault func() error) (float64, error) {
 			continue
 		}
 		now := time.Now()
-		if isBegun && now.Sub(last) > longest {
+		// A command may have been on its way when the fault began.
+		if now.After(begins) && now.Sub(last) > longest {
 			longest, ended = now.Sub(last), now
 		}
 		last = now
-		if isBegun && (longest > usual && now.Sub(ended) > settled || now.Sub(begun) > unnoticed) {
+		if longest > usual && now.Sub(ended) > settled || now.Sub(begins) > unnoticed {
 			return longest.Seconds(), nil
 		}
 	}

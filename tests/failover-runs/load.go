@@ -25,7 +25,7 @@ const (
 	commandsOfKey = 150
 	// Between two commands of a client, at most.
 	pause       = 16 * time.Millisecond
-	seldomPause = 400 * time.Millisecond
+	seldomPause = 1500 * time.Millisecond
 )
 
 type key struct {

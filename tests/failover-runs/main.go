@@ -74,8 +74,8 @@ func main() {
 			os.Exit(skipped)
 		}
 		if code != 0 {
-			found++
-			if *wanted {
+			if found++; *wanted {
+				made++
 				break
 			}
 		}

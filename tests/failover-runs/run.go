@@ -214,7 +214,7 @@ func execute(flintkv, folder string, p plan) []string {
 	fmt.Println(p)
 	r := &run{plan: p, folder: folder}
 	random := rand.New(rand.NewSource(p.seed))
-	w := wishes{folder: folder, dataMB: 1600, etcdMB: 300, hasClocks: p.hasClocks}
+	w := wishes{folder: folder, dataMB: 2600, etcdMB: 300, hasClocks: p.hasClocks}
 	for at := range w.aheadS {
 		// Not all nodes have been started on the same day.
 		w.aheadS[at] = random.Intn(3) * (1 + random.Intn(1000000))
