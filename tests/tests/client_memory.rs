@@ -265,15 +265,14 @@ fn a_transaction_that_writes_much() {
     for (journal, may_be_refused) in [("no", false), ("yes", true)] {
         within_the_limit_of(&format!("{MULTI}, appendonly {journal}"), 64, &[("appendonly", journal)], |node| {
             let mut client = node.connect();
-            assert_eq!(transact(&mut client, "a", 400), Ok(400));
+            // With a journal it needs 19 MB at once. On a busy machine, the node may not have given the memory of the
+            // demoted objects back within five seconds: then the client gets an error and tries again.
+            let mut tries = (0..10).map(|_| transact(&mut client, "a", 400));
+            assert_eq!(tries.find(|tried| !tried.as_ref().is_err_and(|error| is_out_of_memory(error))), Some(Ok(400)));
             match transact(&mut client, "b", 1000) {
                 Ok(replies) => assert_eq!(replies, 1000),
                 Err(error) => {
-                    assert!(may_be_refused, "{error}");
-                    // By EXEC, or already when its commands are queued, if buffers of the first one are still resident.
-                    let texts = ["because of: OOM the command needs", "because of previous errors"];
-                    let text = error.strip_prefix("EXECABORT Transaction discarded ");
-                    assert!(text.is_some_and(|text| texts.iter().any(|known| text.starts_with(known))), "{error}");
+                    assert!(may_be_refused && is_out_of_memory(&error), "{error}");
                     assert_eq!(client.run("EXISTS b:0"), "(integer) 0", "nothing was changed");
                 }
             }
@@ -296,10 +295,7 @@ fn a_transaction_that_does_not_fit_into_ram_alone() {
         assert!(taken < 10, "70 MB do not fit");
     };
     assert!(taken > 0);
-    // It is refused by EXEC, or already when its commands are queued, if buffers of the previous transaction are still
-    // resident.
-    let reasons = ["of: OOM", "of previous errors"].map(|why| format!("EXECABORT Transaction discarded because {why}"));
-    assert!(reasons.iter().any(|reason| refused.starts_with(reason)), "{refused}");
+    assert!(is_out_of_memory(&refused), "{refused}");
     assert_eq!(client.run("DBSIZE"), format!("(integer) {}", taken * 700));
     eventually("there is room for others", || client.run("SET small 1") == "OK");
     assert!(node.resident_bytes() <= 64 * MIB * PERCENT_MAX / 100);
@@ -317,6 +313,13 @@ fn transact(client: &mut Client, name: &str, count: usize) -> Result<usize, Stri
         Value::Error(error) => Err(String::from_utf8_lossy(&error).into_owned()),
         other => panic!("{other:?}"),
     }
+}
+
+/// Whether this is how a transaction is refused that does not fit: by EXEC, or already when its commands are queued, if
+/// buffers of the previous one are still resident.
+fn is_out_of_memory(error: &str) -> bool {
+    let reason = error.strip_prefix("EXECABORT Transaction discarded because of");
+    reason.is_some_and(|reason| reason.starts_with(": OOM ") || reason.starts_with(" previous errors"))
 }
 
 #[test]
