@@ -9,6 +9,6 @@ target="$(realpath -m "${CARGO_TARGET_DIR:-$root/target}")/without-leases"
 copy="$(mktemp -d)"
 trap 'rm -rf "$copy"' EXIT
 git -C "$root" ls-files -z | (cd "$root" && xargs -0 cp --parents -t "$copy" 2>/dev/null) || true
-patch -d "$copy" -p1 --fuzz 0 <without-leases.patch
+git -C "$copy" apply "$PWD/without-leases.patch"
 (cd "$copy" && CARGO_TARGET_DIR="$target" cargo build --quiet -p flintkv --bin flintkv)
 FLINTKV_SEED="${FLINTKV_SEED:-3600}" FLINTKV="$target/debug/flintkv" ./run.sh "${1:-1200}" -flagged -replication sync -persistence none -faults isolate -phases load
