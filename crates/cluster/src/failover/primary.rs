@@ -252,9 +252,11 @@ impl Primary {
     #[must_use]
     pub fn may_be_refilled(&mut self, copy: CopyNumber) -> bool {
         let is_required = self.required.contains_key(&copy);
-        if is_required {
-            self.diverged.insert(copy);
-        }
+        match is_required {
+            true => self.diverged.insert(copy),
+            // With another dataset it may join again.
+            false => self.diverged.remove(&copy),
+        };
         !is_required
     }
 
@@ -313,7 +315,8 @@ impl Primary {
 
     /// Nothing was sent, so nobody can name it.
     fn give_up_adding(&mut self, copy: CopyNumber) {
-        if let Some(known) = self.required.remove(&copy) {
+        let known = self.required.remove(&copy).filter(|_| !self.diverged.remove(&copy));
+        if let Some(known) = known {
             self.others.entry(copy).or_insert(known);
         }
         self.change = None;

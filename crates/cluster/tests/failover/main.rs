@@ -3,6 +3,7 @@
 //!
 //! `FLINTKV_HISTORIES` is the least number of histories, 1,000 by default.
 
+mod joining;
 mod mutants;
 mod sim;
 
