@@ -48,9 +48,13 @@ impl Served {
         self.replicated.write().remove(&shard);
     }
 
+    pub fn replicated(&self, shard: ShardUid) -> Option<Arc<ShardCopy>> {
+        self.replicated.read().get(&shard).cloned()
+    }
+
     /// What the copy of a shard with replicas knows of itself. `None`: there is none here, or its dataset is still being loaded.
     pub fn ask_copy(&self, shard: ShardUid) -> Option<CopyAnswer> {
-        let copy = self.replicated.read().get(&shard).cloned()?;
+        let copy = self.replicated(shard)?;
         let (standing, status) = (copy.standing(), copy.status());
         let state = match status.role {
             CopyRole::Rests => "rests",
@@ -58,6 +62,7 @@ impl Served {
             CopyRole::Follows { is_connected: true, .. } => "follows",
             CopyRole::Follows { .. } => "does not reach its primary",
             CopyRole::Promotes(_) => "is being promoted",
+            CopyRole::Serves { .. } if copy.wanted_handover().is_some() => "hands over to another copy",
             CopyRole::Serves { is_open: true, .. } => "serves",
             CopyRole::Serves { is_open: false, .. } => "has no serving lease",
         };

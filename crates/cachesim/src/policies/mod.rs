@@ -1,17 +1,17 @@
 //! Owns the table of policies. Never knows a trace.
 
 mod clock;
-mod flintkv;
 mod ideal;
 mod lru;
+mod probation;
 mod s3_fifo;
 mod second_access;
 mod w_tiny_lfu;
 
 pub use clock::Clock;
-pub use flintkv::FlintKv;
 pub use ideal::Ideal;
 pub use lru::Lru;
+pub use probation::Probation;
 pub use s3_fifo::S3Fifo;
 pub use second_access::SecondAccess;
 pub use w_tiny_lfu::WTinyLfu;
@@ -28,5 +28,5 @@ pub const POLICIES: [(&str, Make); 6] = [
     ("S3-FIFO", |setup| Box::new(S3Fifo::new(setup))),
     ("W-TinyLFU", |setup| Box::new(WTinyLfu::new(setup))),
     ("CLOCK, second access", |setup| Box::new(SecondAccess::new(setup))),
-    ("FlintKV", |setup| Box::new(FlintKv::new(setup))),
+    ("CLOCK, probation", |setup| Box::new(Probation::new(setup))),
 ];

@@ -1,4 +1,4 @@
-//! Owns the rule that FlintKV's store had before: a hand goes over the whole index. It takes one from the frequency of each value in RAM, the first
+//! Owns the store's rule: a hand goes over the whole index. It takes one from the frequency of each value in RAM, the first
 //! that has none leaves, and it clears the references of values on flash. A value that is read from flash stays in RAM if it has a
 //! reference, which its last read has left.
 

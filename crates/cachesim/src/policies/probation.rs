@@ -1,4 +1,4 @@
-//! Owns FlintKV's rule. Every key has a frequency: 0 to 3 while its value is in RAM, one bit while the value is on flash. A cold value that is read
+//! Owns the rule that the store is to have. Every key has a frequency: 0 to 3 while its value is in RAM, one bit while the value is on flash. A cold value that is read
 //! comes into RAM at its second access; one that is written always does.
 //!
 //! What comes into RAM joins a FIFO queue, *probation*. When room is needed and the queue is long, its oldest value leaves RAM, unless it was
@@ -20,7 +20,7 @@ const PROBATION_PERCENT: usize = 10;
 /// Hits between two arrivals in RAM that count as use.
 const HITS_COUNTED_MAX: usize = 15;
 
-pub struct FlintKv {
+pub struct Probation {
     ram: usize,
     hot: usize,
     entries: Vec<Entry>,
@@ -42,9 +42,9 @@ struct Entry {
     frequency: u8,
 }
 
-impl FlintKv {
-    pub fn new(setup: Setup) -> FlintKv {
-        FlintKv {
+impl Probation {
+    pub fn new(setup: Setup) -> Probation {
+        Probation {
             ram: setup.ram,
             hot: 0,
             entries: vec![Entry::default(); setup.keys],
@@ -103,7 +103,7 @@ impl FlintKv {
     }
 }
 
-impl Replacement for FlintKv {
+impl Replacement for Probation {
     fn access(&mut self, key: Key, kind: Use) -> bool {
         let entry = &mut self.entries[key as usize];
         let frequency = (entry.frequency + 1).min(FREQUENCY_MAX);
