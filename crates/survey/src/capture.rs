@@ -203,7 +203,7 @@ mod tests {
             (6000, &[(0, b"key:0001".to_vec(), Use::Overwrite), (0, b"key:0001".to_vec(), Use::Read)][..])
         );
         std::fs::write(&path, "nothing of the kind\n").expect("written");
-        assert!(read_uses(&path, |..| ()).is_err_and(|error| error.message.contains("MONITOR")));
+        assert!(read_uses(&path, |_, _, _| ()).is_err_and(|error| error.message.contains("MONITOR")));
         assert!(read_capture(&path, &|_| ()).is_err_and(|error| error.message.contains("MONITOR")));
         assert!(read_capture(&directory.path().join("none"), &|_| ()).is_err());
     }
