@@ -190,4 +190,29 @@ var phases = []phase{
 			r.lost = n
 			return func() error { r.lost = nil; return nil }
 		}},
+	// Primaries hand over, one after the other. What a fault prevents stays undone.
+	{name: "switchover", needs: func(r *run) bool { return r.plan.canMove }, begin: func(r *run, random *rand.Rand) func() error {
+		asked, done := r.cluster.nodes[random.Intn(2)], make(chan struct{})
+		go func() {
+			defer close(done)
+			r.cluster.operator(asked, "database", "switchover", database, "--insecure")
+		}()
+		return func() error { <-done; return nil }
+	}},
+	{name: "drain", needs: func(r *run) bool { return r.plan.canMove }, begin: func(r *run, random *rand.Rand) func() error {
+		asked, drained, done := r.cluster.nodes[random.Intn(2)], r.cluster.nodes[random.Intn(2)], make(chan struct{})
+		go func() {
+			defer close(done)
+			r.cluster.operator(asked, "cluster", "drain", drained.name, "--insecure")
+		}()
+		return func() error {
+			<-done
+			var last error
+			within(patience, func() bool {
+				_, last = r.cluster.operator(asked, "cluster", "undrain", drained.name, "--insecure")
+				return last == nil
+			})
+			return last
+		}
+	}},
 }

@@ -47,6 +47,7 @@ func main() {
 			}
 			return
 		}
+		o.canMove = exec.Command(*flintkv, "cluster", "drain", "--help").Run() == nil
 		p := draw(*seed, o)
 		wrong := execute(*flintkv, *folder, p)
 		for _, what := range wrong {

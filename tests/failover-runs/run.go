@@ -28,13 +28,16 @@ type plan struct {
 	persistence string
 	ramLimit    string
 	hasClocks   bool
-	rounds      []round
+	// Whether the binary has switchovers and drains.
+	canMove bool
+	rounds  []round
 }
 
 type options struct {
 	replication, persistence string
 	faults, phases           []string
 	rounds                   int
+	canMove                  bool
 }
 
 type run struct {
@@ -74,6 +77,7 @@ func draw(seed int64, o options) plan {
 		replication: pick(o.replication, "sync", "sync", "sync", "async"),
 		persistence: pick(o.persistence, "none", "none", "everysec", "always"),
 		ramLimit:    pick("", "40%", "100%"),
+		canMove:     o.canMove,
 		hasClocks:   random.Intn(4) == 0 && fakeTime() != "",
 	}
 	for _, name := range o.faults {
