@@ -2,6 +2,7 @@
 //! another one when it has not. Never serves anything itself, and never names a copy that may lack an acknowledged write
 //! (`cluster::failover::choose`). A name at the wrong time costs a pause.
 
+use crate::executor::{carry_out, is_to_restart};
 use base::clock::wall_ms;
 use cluster::failover::{Choice, CopyAnswer, Report, choose};
 use cluster::ids::{DatabaseId, Epoch, NodeId, OperationId, ProcessId, ShardNumber, ShardUid, shard_uid};
@@ -53,6 +54,8 @@ pub struct Candidate {
     /// This run of the node.
     pub process: ProcessId,
     pub view: watch::Receiver<Arc<View>>,
+    /// How many a node with data has.
+    pub workers: u64,
     /// The newest: it changes with etcd's endpoints.
     pub issuer: Box<dyn Fn() -> Arc<Issuer> + Send + Sync>,
 }
@@ -81,6 +84,9 @@ pub async fn lead(me: &Candidate) -> Infallible {
             vacant_since = None;
             continue;
         }
+        if is_to_restart(&view, me.me, me.process) && view.live.len() > 1 {
+            continue;
+        }
         let since = *vacant_since.get_or_insert_with(Instant::now);
         if me.role == Role::Data && quorum_process(&view).is_some() && since.elapsed() < COURTESY {
             continue;
@@ -97,10 +103,11 @@ pub async fn lead(me: &Candidate) -> Infallible {
     }
 }
 
-/// A quorum node that runs.
+/// A quorum node that runs, and goes on.
 fn quorum_process(view: &View) -> Option<ProcessId> {
-    let mut quorum = view.nodes.iter().filter(|(_, node)| node.role == Role::Quorum);
-    quorum.find_map(|(id, _)| Some(view.live.get(id)?.process))
+    let quorum = view.nodes.iter().filter(|(_, node)| node.role == Role::Quorum);
+    let mut running = quorum.filter_map(|(id, _)| Some((*id, view.live.get(id)?.process)));
+    running.find(|(id, process)| !is_to_restart(view, *id, *process)).map(|(_, process)| process)
 }
 
 async fn lead_once(me: &Candidate, left_to: &mut BTreeSet<ProcessId>) -> Result<(), String> {
@@ -126,14 +133,13 @@ async fn lead_once(me: &Candidate, left_to: &mut BTreeSet<ProcessId>) -> Result<
     };
     tokio::select! {
         why = keeper.lost() => tracing::info!("this node does not lead any more: {why:?}"),
-        () = steps_down => {
-            tracing::info!("this node leaves the lead to the node that only votes");
-            drop(keeper);
-            // If this fails, the lease ends by itself.
-            let _ = issuer.etcd.revoke(lease.id).await;
-        }
         never = control(me, revision) => match never {},
+        () = steps_down => tracing::info!("this node leaves the lead to the node that only votes"),
+        () = carry_out(me, revision) => tracing::info!("this node is to start anew, and leaves the lead to another one"),
     }
+    drop(keeper);
+    // If this fails, the lease ends by itself.
+    let _ = issuer.etcd.revoke(lease.id).await;
     Ok(())
 }
 
@@ -367,7 +373,7 @@ fn is_recorded(record: &ShardRecord, report: &Report) -> bool {
 }
 
 /// With more than half of the nodes away, this may be the smaller part of something that an operator knows better.
-fn majority_is_away(view: &View) -> Option<String> {
+pub fn majority_is_away(view: &View) -> Option<String> {
     let data = view.nodes.iter().filter(|(_, node)| node.role == Role::Data);
     let (all, away) =
         data.fold((0, 0), |(all, away), (id, _)| (all + 1, away + usize::from(!view.live.contains_key(id))));
@@ -388,7 +394,12 @@ fn next_record(
         (said.report.copy == assigned.copy).then_some(said.report)
     };
     let reports: Vec<Report> = record.assignments.iter().filter_map(of).collect();
-    match choose(record, &reports) {
+    let is_avoided = |copy| {
+        let mut assigned = record.assignments.iter().filter(|assigned| assigned.copy == copy);
+        let is_draining = |node: &NodeId| view.nodes.get(node).is_some_and(|node| node.is_draining);
+        assigned.any(|assigned| assigned.is_leaving || is_draining(&assigned.node))
+    };
+    match choose(record, &reports, is_avoided) {
         Choice::Name(next) => Some((next, cause)),
         Choice::IsServed(_) => None,
         Choice::NobodyKnown => begun_empty(view, spec, record, &reports),

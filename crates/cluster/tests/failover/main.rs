@@ -3,6 +3,7 @@
 //!
 //! `FLINTKV_HISTORIES` is the least number of histories, 1,000 by default.
 
+mod leaving;
 mod mutants;
 mod sim;
 
@@ -33,4 +34,16 @@ fn nothing_acknowledged_is_lost_and_no_read_is_stale() {
         least("refills", totals.refills);
         least("unknown transactions", totals.unknown);
     }
+}
+
+#[test]
+fn a_copy_that_is_to_go_leaves_the_set_and_does_not_join_it() {
+    let mut totals = sim::Totals::default();
+    let count = seeds::each(1, histories(500), |seed| {
+        let mut sim = Sim::new(seed, Options { leaves: true, ..Options::default() });
+        sim.run();
+        totals.add(&sim.totals);
+    });
+    println!("{count} histories: {totals:?}");
+    assert!(totals.left > totals.promotions, "copies have left because they were to go: {totals:?}");
 }
