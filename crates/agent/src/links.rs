@@ -62,6 +62,7 @@ impl Served {
             CopyRole::Follows { is_connected: true, .. } => "follows",
             CopyRole::Follows { .. } => "does not reach its primary",
             CopyRole::Promotes(_) => "is being promoted",
+            CopyRole::Serves { .. } if copy.wanted_handover().is_some() => "hands over to another copy",
             CopyRole::Serves { is_open: true, .. } => "serves",
             CopyRole::Serves { is_open: false, .. } => "has no serving lease",
         };

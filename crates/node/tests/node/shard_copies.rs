@@ -254,6 +254,7 @@ fn shard(persistence: &'static str, requirements: &'static str) -> Shard {
         assignments: (0..3).map(assigned).collect(),
         next_copy: CopyNumber(3),
         flushes: 0,
+        handed_over: None,
         unknown: Unknown::new(),
     };
     let places = (0..3).map(|_| Place { directory: tempfile::tempdir().unwrap(), running: None }).collect();
