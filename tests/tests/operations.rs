@@ -211,3 +211,77 @@ fn the_copies_of_a_lost_node_come_anew_on_others() {
     let shown = operate(&cluster, 0, &["cluster", "operations"]);
     assert!(shown.contains("the cluster"), "{shown}");
 }
+
+/// Increments a counter through a node that starts anew meanwhile, so that the connection may end; returns what was acknowledged, and how many
+/// increments may have been made besides.
+fn count_over_restarts(cluster: &Cluster, at: usize, port: u16, key: &str, is_over: &AtomicBool) -> (u64, u64) {
+    let (mut acknowledged, mut uncertain) = (0, 0);
+    let mut client = cluster.members[at].connect(port);
+    while !is_over.load(Relaxed) {
+        let said = client.run(&format!("INCR {key}"));
+        match said.strip_prefix("(integer) ").and_then(|number| number.parse::<u64>().ok()) {
+            Some(number) => {
+                assert!((acknowledged + 1..=acknowledged + uncertain + 1).contains(&number), "{key} is {number}");
+                (uncertain, acknowledged) = (acknowledged + uncertain + 1 - number, number);
+            }
+            // The node has ended, and perhaps with it a command that it had passed on.
+            None if said == "(closed)" => {
+                uncertain += 1;
+                client = cluster.members[at].connect(port);
+            }
+            None => {
+                let is_start = ["(error) LOADING", "(error) CLUSTERDOWN", "(error) UNCERTAIN"];
+                assert!(is_start.iter().any(|start| said.starts_with(start)), "{said}");
+                uncertain += u64::from(said.starts_with("(error) UNCERTAIN"));
+            }
+        }
+    }
+    (acknowledged, uncertain)
+}
+
+#[test]
+fn nodes_start_anew_one_after_the_other_and_lose_nothing() {
+    let (cluster, port) = start();
+    let pids: Vec<u32> = cluster.members.iter().map(|member| member.pid()).collect();
+    let starts = |at: usize| cluster.members[at].log().matches("starts: process").count();
+    assert_eq!([starts(0), starts(1), starts(2)], [1, 1, 1]);
+    let refused = cluster.members[0].operator(&["cluster", "restart", "--node", "n9", "--yes", "test"]).unwrap_err();
+    assert!(refused.contains("no node 'n9'"), "{refused}");
+
+    let is_over = AtomicBool::new(false);
+    let counted: Vec<(u64, u64)> = std::thread::scope(|scope| {
+        let (cluster, is_over) = (&cluster, &is_over);
+        let counts =
+            |at: usize| scope.spawn(move || count_over_restarts(cluster, at, port, &format!("restart:{at}"), is_over));
+        let counting: Vec<_> = (0..3).map(counts).collect();
+        let done = std::panic::catch_unwind(|| {
+            // The node that is asked starts anew too: the operator asks another one for the rest.
+            operate(cluster, 0, &["cluster", "restart", "--yes", "test", "--no-wait"]);
+            eventually("every node has started anew", || (0..3).all(|at| starts(at) == 2));
+            eventually("the operation has ended", || {
+                let shown = cluster.members[0].operator(&["cluster", "operations", "--json"]).unwrap_or_default();
+                let shown: Value = serde_json::from_str(&shown).unwrap_or_default();
+                let all = shown.as_array().cloned().unwrap_or_default();
+                all.iter().any(|operation| operation["kind"] == "restart" && operation["state"] == "done")
+            });
+            are_in_sync(cluster, 1);
+        });
+        is_over.store(true, Relaxed);
+        let counted = counting.into_iter().map(|thread| thread.join().expect("it counts")).collect();
+        done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        counted
+    });
+    for (at, (acknowledged, uncertain)) in counted.into_iter().enumerate() {
+        assert!(acknowledged > 0);
+        let said = cluster.members[at].connect(port).run(&format!("GET restart:{at}"));
+        let number: u64 = said.trim_matches('"').parse().expect("a number");
+        assert!((acknowledged..=acknowledged + uncertain).contains(&number), "{number}: {acknowledged}, {uncertain}");
+    }
+    assert_eq!(
+        cluster.members.iter().map(|member| member.pid()).collect::<Vec<_>>(),
+        pids,
+        "the processes are the same"
+    );
+    let nodes = operate(&cluster, 0, &["cluster", "nodes"]);
+    assert!(!nodes.contains("drained"), "{nodes}");
+}

@@ -3,7 +3,8 @@
 
 use crate::api_port::{ApiHello, ApiPort};
 use crate::authority::{CertificatesView, Part};
-use crate::controller::{self, Candidate};
+use crate::candidate::Candidate;
+use crate::controller;
 use crate::endpoints;
 use crate::links::{Links, Served};
 use crate::lives;

@@ -3,7 +3,8 @@
 
 use crate::agent::{Agent, Membership, NoCluster};
 use crate::authority::AuthorityStatus;
-use crate::desk::{ChangeError, Desk, Forgetting, Made, Placement, find};
+use crate::change_error::{ChangeError, find};
+use crate::desk::{Desk, Forgetting, Made, Placement};
 use crate::plans::{Planned, Wish};
 use cluster::ids::OperationId;
 use cluster::view::View;

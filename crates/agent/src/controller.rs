@@ -2,7 +2,8 @@
 //! another one when it has not. Never serves anything itself, and never names a copy that may lack an acknowledged write
 //! (`cluster::failover::choose`). A name at the wrong time costs a pause.
 
-use crate::executor::{carry_out, is_to_restart};
+use crate::candidate::{Candidate, is_to_restart, majority_is_away};
+use crate::executor::carry_out;
 use base::clock::wall_ms;
 use cluster::failover::{Choice, CopyAnswer, Report, choose};
 use cluster::ids::{DatabaseId, Epoch, NodeId, OperationId, ProcessId, ShardNumber, ShardUid, shard_uid};
@@ -21,7 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -46,30 +46,6 @@ const TRIMMED_AT_ONCE: usize = 10;
 type Shard = (DatabaseId, ShardNumber);
 
 // --- who leads ---
-
-/// A member that may lead.
-pub struct Candidate {
-    pub role: Role,
-    pub me: NodeId,
-    /// This run of the node.
-    pub process: ProcessId,
-    pub view: watch::Receiver<Arc<View>>,
-    /// How many a node with data has.
-    pub workers: u64,
-    /// The newest: it changes with etcd's endpoints.
-    pub issuer: Box<dyn Fn() -> Arc<Issuer> + Send + Sync>,
-}
-
-impl Candidate {
-    fn view(&self) -> Arc<View> {
-        self.view.borrow().clone()
-    }
-
-    /// The cluster knows this process as the node's.
-    fn runs(&self, view: &View) -> bool {
-        view.live.get(&self.me).is_some_and(|live| live.process == self.process)
-    }
-}
 
 /// Leads whenever nobody else does.
 pub async fn lead(me: &Candidate) -> Infallible {
@@ -370,14 +346,6 @@ fn said(answers: &Answers, node: NodeId, (database, number): Shard) -> Option<&C
 fn is_recorded(record: &ShardRecord, report: &Report) -> bool {
     let mut members = record.in_sync.iter();
     members.any(|member| (member.copy, member.incarnation) == (report.copy, report.incarnation))
-}
-
-/// With more than half of the nodes away, this may be the smaller part of something that an operator knows better.
-pub fn majority_is_away(view: &View) -> Option<String> {
-    let data = view.nodes.iter().filter(|(_, node)| node.role == Role::Data);
-    let (all, away) =
-        data.fold((0, 0), |(all, away), (id, _)| (all + 1, away + usize::from(!view.live.contains_key(id))));
-    (2 * away > all).then(|| format!("{away} of {all} nodes with data do not run"))
 }
 
 fn next_record(

@@ -2,6 +2,7 @@
 //! still these; otherwise it is planned again on what has come since. So of two operators at once one wins, and the other is told what he
 //! would be told a moment later. Never waits for the nodes that follow, and never does anything on a node.
 
+use crate::change_error::{ChangeError, find};
 use crate::plans::{Planned, Wish, is_drain_of, planned};
 use base::clock::wall_ms;
 use cluster::ids::{CopyNumber, DatabaseId, HashSecret, NodeId, OperationId, ShardNumber};
@@ -23,7 +24,6 @@ use node::NodeError;
 use rand::RngCore;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -41,48 +41,6 @@ const NEWER_TIMEOUT: Duration = Duration::from_secs(2);
 const OPERATIONS_KEPT: usize = 50;
 /// How many older ones are removed when one begins.
 const TRIMMED_AT_ONCE: usize = 10;
-
-/// Why an operator's change was not made.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ChangeError {
-    NoCluster(String),
-    Invalid {
-        field: &'static str,
-        why: String,
-    },
-    Exists(String),
-    NotFound(String),
-    /// With the arithmetic per node.
-    NoRoom(String),
-    /// Something else must be done first.
-    Busy(String),
-    Records(RecordsError),
-    /// It was made, and is not complete yet.
-    Slow(String),
-}
-
-impl fmt::Display for ChangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ChangeError::NoCluster(why) => f.write_str(why),
-            ChangeError::Invalid { why, .. }
-            | ChangeError::NoRoom(why)
-            | ChangeError::Busy(why)
-            | ChangeError::Slow(why) => f.write_str(why),
-            ChangeError::Exists(name) => write!(f, "a database '{name}' exists already"),
-            ChangeError::NotFound(what) => write!(f, "the cluster has no {what}"),
-            ChangeError::Records(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ChangeError {}
-
-impl From<RecordsError> for ChangeError {
-    fn from(error: RecordsError) -> ChangeError {
-        ChangeError::Records(error)
-    }
-}
 
 /// Where the shards of a database will be, and what the nodes have then.
 #[derive(Clone, Debug)]
@@ -800,11 +758,6 @@ fn put<R: records::Record>(change: Change, key: Key, record: &R) -> Result<Chang
     let bytes = records::encode(key, record)
         .map_err(|error| ChangeError::Invalid { field: "definition", why: error.to_string() })?;
     Ok(change.put_bytes(&key.to_string(), bytes))
-}
-
-pub fn find(view: &View, name: &str) -> Result<(DatabaseId, Revised<SpecRecord>), ChangeError> {
-    let (id, database) = view.named(name).ok_or_else(|| ChangeError::NotFound(format!("database '{name}'")))?;
-    Ok((id, database.spec.clone().expect("it has a name")))
 }
 
 fn new_id() -> DatabaseId {

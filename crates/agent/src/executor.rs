@@ -2,10 +2,10 @@
 //! nothing: what comes next follows from the records, so another leader goes on wherever one has stopped, and a step that was done twice is
 //! done once. Never decides which steps an operation has (`plans`), and never names a primary by itself: the primary hands over.
 
-use crate::controller::{Candidate, majority_is_away};
+use crate::candidate::{Candidate, majority_is_away};
 use crate::desk::{begin_steps, new_operation};
 use crate::handover::hand_over;
-use crate::plans::{Wish, planned};
+use crate::plans::{Wish, planned, successor};
 use base::clock::wall_ms;
 use cluster::ids::{CopyNumber, Epoch, NodeId, OperationId, ProcessId, ShardUid};
 use cluster::keys::Key;
@@ -466,33 +466,6 @@ impl Look<'_> {
 
 fn does_not_run(node: &str) -> String {
     format!("node {node} does not run")
-}
-
-/// The node whose copy takes a shard over from its primary: it has everything, and the fewest primaries. `None`: there is none now.
-pub fn successor(view: &View, record: &ShardRecord) -> Option<NodeId> {
-    let may_be = |assigned: &&Assignment| {
-        let is_open = view.nodes.get(&assigned.node).is_some_and(|node| !node.is_draining);
-        let is_live = view.live.contains_key(&assigned.node);
-        assigned.copy != record.primary
-            && !assigned.is_leaving
-            && record.is_in_sync(assigned.copy)
-            && is_open
-            && is_live
-    };
-    let primaries =
-        |node: NodeId| view.shards_on(node).filter(|(_, record)| record.primary_node() == Some(node)).count();
-    let candidates = record.assignments.iter().filter(may_be).map(|assigned| assigned.node);
-    candidates.min_by_key(|node| (primaries(*node), *node))
-}
-
-/// The node starts anew next, so it does not lead.
-pub fn is_to_restart(view: &View, node: NodeId, process: ProcessId) -> bool {
-    let mut running = view.operations.values().filter(|operation| operation.ended_ms.is_none());
-    running.any(|operation| {
-        let step = operation.steps.get(operation.done).filter(|_| operation.aborted_by.is_none());
-        let restarted = step.filter(|step| step.to == Some(node)).and_then(|step| step.restarted.as_ref());
-        restarted.is_some_and(|restarted| restarted.process == process)
-    })
 }
 
 // --- nodes that do not come back ---

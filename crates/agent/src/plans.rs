@@ -1,11 +1,10 @@
 //! Owns which steps an operator's wish has that moves copies or primaries, and why a wish cannot be carried out. Never writes a record
 //! (`desk`), and never carries a step out (`executor`).
 
-use crate::desk::{ChangeError, find};
-use crate::executor::successor;
+use crate::change_error::{ChangeError, find};
 use cluster::ids::{DatabaseId, NodeId, ShardNumber, ShardUid, shard_uid};
 use cluster::placement::{Change as PlacementChange, Condition, Layout, Plan, PlanError, Request, plan};
-use cluster::records::{NodeRecord, OperationKind, OperationRecord, Role, ShardRecord, Step, StepKind};
+use cluster::records::{Assignment, NodeRecord, OperationKind, OperationRecord, Role, ShardRecord, Step, StepKind};
 use cluster::view::{Revised, View};
 use std::collections::BTreeSet;
 
@@ -394,6 +393,23 @@ fn restart(view: &View, names: &[String]) -> Result<Planned, ChangeError> {
         planned.steps.push(Step::restart(id));
     }
     Ok(planned)
+}
+
+/// The node whose copy takes a shard over from its primary: it has everything, and the fewest primaries. `None`: there is none now.
+pub fn successor(view: &View, record: &ShardRecord) -> Option<NodeId> {
+    let may_be = |assigned: &&Assignment| {
+        let is_open = view.nodes.get(&assigned.node).is_some_and(|node| !node.is_draining);
+        let is_live = view.live.contains_key(&assigned.node);
+        assigned.copy != record.primary
+            && !assigned.is_leaving
+            && record.is_in_sync(assigned.copy)
+            && is_open
+            && is_live
+    };
+    let primaries =
+        |node: NodeId| view.shards_on(node).filter(|(_, record)| record.primary_node() == Some(node)).count();
+    let candidates = record.assignments.iter().filter(may_be).map(|assigned| assigned.node);
+    candidates.min_by_key(|node| (primaries(*node), *node))
 }
 
 /// The layout, in which nodes that do not run take nothing.
