@@ -1,10 +1,9 @@
 //! Owns how an operator begins what a cluster carries out step by step, and follows it. Never knows what a step does.
 
 use crate::client::Client;
-use crate::database::pretty;
 use crate::failure::Failure;
 use crate::progress::{self, Wait};
-use crate::table::{Align, table};
+use crate::table::{Align, pretty, table};
 use serde_json::Value;
 use std::time::Duration;
 

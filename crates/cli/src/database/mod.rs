@@ -16,6 +16,7 @@ use crate::operations;
 use crate::progress::{self, Wait};
 use crate::prompt;
 use crate::size::{count, micros};
+pub use crate::table::pretty;
 use crate::table::{Align, pairs, table};
 use crate::timestamp;
 use base::size::human;
@@ -300,10 +301,6 @@ fn spinner(what: &str, goes_on: String) -> Wait {
     let spinner = progress::spinner("{spinner} {msg} {elapsed}").with_message(what.to_owned());
     spinner.enable_steady_tick(Duration::from_millis(100));
     Wait::new(spinner, goes_on)
-}
-
-pub fn pretty(value: &Value) -> String {
-    format!("{value:#}\n")
 }
 
 /// The API's reply with `--json`, otherwise a sentence.
