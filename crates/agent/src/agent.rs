@@ -752,6 +752,7 @@ async fn follow(membership: &Arc<Membership>) -> Infallible {
                     keep_neighbours(membership, &view, list, &mut kept);
                     let addresses = view.nodes.iter().map(|(id, node)| (*id, node.addresses.peer.as_str().to_owned()));
                     membership.peers.set_addresses(addresses.collect::<HashMap<_, _>>());
+                    membership.peers.set_running(view.live.keys().copied().collect());
                     membership.view.send_replace(Arc::new(view.clone()));
                     membership.wake_reconciler();
                 }

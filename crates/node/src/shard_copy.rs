@@ -444,7 +444,11 @@ impl ShardCopy {
                 self.database.become_replica(Following::in_shard(shard, wall_ms()))?;
             }
             Assigned::Promote(term) => {
-                self.promises.promise(term.epoch)?;
+                // Who has handed over asks for nothing any more. Then the promise is made with the note that this copy serves: nobody serves
+                // meanwhile, so one durable write less counts.
+                if !term.is_handed_over {
+                    self.promises.promise(term.epoch)?;
+                }
                 self.stop_following(FollowerCommand::Promote);
                 if !term.is_handed_over {
                     self.wait_for_grants(number)?;

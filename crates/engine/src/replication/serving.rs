@@ -387,6 +387,32 @@ mod tests {
         assert!(serving.has_ended(output));
     }
 
+    #[test]
+    fn what_was_settled_leaves_whenever_it_can() {
+        let (serving, clock) = pair(true);
+        let (before, ahead) = (seen(&serving, 100), seen(&serving, 101));
+        serving.hand_over(CopyNumber(1)).unwrap();
+        assert_eq!(serving.handover(101), Handover::Waits);
+        assert!(serving.hear(&member(1), &says(101, 0)));
+        assert_eq!(serving.handover(101), Handover::Ready(CopyNumber(1)));
+        serving.settle();
+        // A batch that was running then, and one behind it.
+        let (mut output, closed) = (Seen::default(), seen(&serving, 101));
+        output.add(before, closed);
+        output.add(closed, closed);
+        serving.end();
+        clock.fetch_add(10_000, Relaxed);
+        for seen in [before, ahead, output] {
+            assert!(serving.allows(seen) && !serving.has_ended(seen));
+        }
+        serving.begin(Epoch::FIRST, member(0), &[member(0)], true, 1);
+        serving.open();
+        assert!(serving.allows(ahead));
+        let next = seen(&serving, 7);
+        serving.close();
+        assert!(serving.has_ended(next) && !serving.allows(next), "this term was not settled");
+    }
+
     /// What is acknowledged without the new copy lies before the end that is read.
     #[test]
     fn nothing_leaves_while_a_copy_begins_to_be_required() {

@@ -5,6 +5,7 @@ use base::clock::wall_ms;
 use flintkv_tests::Random;
 use flintkv_tests::compare::{assert_same, assert_same_dataset, dataset, has_other_digests};
 use flintkv_tests::generator::Writes;
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::thread;
@@ -31,36 +32,56 @@ pub fn is_up(node: &mut Client) {
     eventually("the link is up", || node.info("replication", "master_link_status") == "up");
 }
 
-/// Waits until the replica has what the primary has now. Whether both have the same digest then, at the latest after some seconds in
-/// which what has expired is removed.
-fn have_same_digest(command: &str, primary: &mut Client, replica: &mut Client) -> bool {
+/// Waits until the replica has what the primary has now.
+fn has_everything(primary: &mut Client, replica: &mut Client) {
     let offset = primary.info_number("replication", "master_repl_offset");
     eventually("the replica has everything", || replica.info_number("replication", "slave_repl_offset") >= offset);
     assert_eq!(replica.info("replication", "replica_last_failure"), "");
+}
+
+/// Whether both are the same, at the latest after some seconds in which what has expired is removed.
+fn become_same(mut are_same: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + Duration::from_secs(10);
-    loop {
+    while !are_same() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    true
+}
+
+/// Whether both have the same digest in the end.
+fn have_same_digest(command: &str, primary: &mut Client, replica: &mut Client) -> bool {
+    become_same(|| {
         let (ours, theirs) = (replica.run(command), primary.run(command));
         assert!(ours.bytes().all(|byte| byte.is_ascii_hexdigit()), "{ours}");
-        if ours == theirs || Instant::now() > deadline {
-            return ours == theirs;
-        }
-    }
+        ours == theirs
+    })
 }
 
 /// A node has what its primary has, a redis-server.
 fn agree(primary: &mut Client, replica: &mut Client) {
-    if !have_same_digest("DEBUG DIGEST", primary, replica) {
-        // Redis does not replicate how many entries a group has read, so groups are not compared.
-        let keys =
-            |client: &mut Client| dataset(client).into_iter().map(|(key, parts)| (key, parts[..3].to_vec())).collect();
+    has_everything(primary, replica);
+    // Redis does not replicate how many entries a group has read, so groups are not compared.
+    let keys = |client: &mut Client| {
+        dataset(client).into_iter().map(|(key, parts)| (key, parts[..3].to_vec())).collect::<BTreeMap<_, _>>()
+    };
+    // A digest is of the scores' form, keys are compared with scores as numbers.
+    let same = if [&mut *primary, &mut *replica].iter_mut().any(|client| has_other_digests(client)) {
+        become_same(|| keys(replica) == keys(primary))
+    } else {
+        have_same_digest("DEBUG DIGEST", primary, replica)
+    };
+    if !same {
         assert_same(&keys(replica), &keys(primary), "a replica and its primary");
-        // What differs is the form of scores, which were compared as numbers.
-        assert!([primary, replica].iter_mut().any(|client| has_other_digests(client)), "the same keys, other digests");
+        panic!("the same keys, other digests");
     }
 }
 
 /// A node has what its primary has, a node: all that a dataset is.
 pub fn are_same(primary: &mut Client, replica: &mut Client) {
+    has_everything(primary, replica);
     if !have_same_digest("DEBUG FLINT-DIGEST", primary, replica) {
         assert_same_dataset(replica, primary);
         panic!("what differs is no key, no value, no expiry of a key, no group and no function");
