@@ -48,5 +48,5 @@ fn a_copy_that_is_to_go_leaves_the_set_and_does_not_join_it() {
         totals.add(&sim.totals);
     });
     println!("{count} histories: {totals:?}");
-    assert!(totals.left > totals.promotions, "copies have left because they were to go: {totals:?}");
+    assert!(totals.left >= count / 4, "{totals:?}");
 }

@@ -1010,7 +1010,8 @@ impl Sim {
     fn control_leaving(&mut self) {
         let copy = CopyNumber(self.random.index(COPIES) as u32);
         let mut next = self.etcd.last().expect("a first one").clone();
-        if copy != next.primary {
+        // A shard that has not served yet has no set.
+        if copy != next.primary && !next.in_sync.is_empty() {
             next.assignments.iter_mut().filter(|one| one.copy == copy).for_each(|one| one.is_leaving = !one.is_leaving);
             self.commit(self.etcd.len() - 1, &next);
         }
@@ -1099,7 +1100,7 @@ impl Sim {
             }
         }
         self.orphans.clear();
-        if self.options.leaves {
+        if self.options.leaves && !self.etcd.last().expect("a first one").in_sync.is_empty() {
             let mut next = self.etcd.last().expect("a first one").clone();
             next.assignments.iter_mut().for_each(|one| one.is_leaving = false);
             self.commit(self.etcd.len() - 1, &next);
