@@ -2,7 +2,7 @@
 //! answered.
 
 use crate::folder::EtcdAccess;
-use cluster::ids::{CopyNumber, Epoch, ShardUid};
+use cluster::ids::{CopyNumber, Epoch, ProcessId, ShardUid};
 use pki::{ClusterId, Fingerprint, IssueAnswer, IssueError, IssueRequest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -33,6 +33,8 @@ pub enum Call {
     /// To the node of a shard's primary, which serves in this epoch: the copy `to` is to be the primary. Answer: `Reply<()>`, when the record
     /// names it. After an error it may still happen: only the record says what holds. Asked again meanwhile, it is the same handover.
     HandOver { shard: ShardUid, epoch: Epoch, to: CopyNumber },
+    /// To the node whose process this is: its program begins anew, as the file says that it was started from. Answer: `Reply<()>`, before that.
+    Restart { process: ProcessId },
 }
 
 /// What a new member needs to know.

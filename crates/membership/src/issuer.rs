@@ -172,6 +172,7 @@ impl Issuer {
         match call {
             Call::Copies(shards) => pki::encode::<Reply<Vec<CopyAnswer>>>(&Ok(node.copies(&shards))),
             Call::HandOver { shard, epoch, to } => pki::encode(&node.hand_over(shard, epoch, to).await),
+            Call::Restart { process } => pki::encode(&node.restart(process)),
             Call::Welcome => pki::encode(&self.welcome(peer).await),
             Call::RunEtcd { issue, peer_url } => pki::encode(&self.run_etcd(peer, &issue, &peer_url).await),
             Call::Renew(issue) => pki::encode(&self.renew(peer, &issue).await),

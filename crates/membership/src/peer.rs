@@ -6,7 +6,7 @@ use crate::issuer::Issuer;
 use crate::link_stream::{LinkStream, link_protocol};
 use crate::standing::Standing;
 use cluster::failover::CopyAnswer;
-use cluster::ids::{CopyNumber, Epoch, ShardUid};
+use cluster::ids::{CopyNumber, Epoch, ProcessId, ShardUid};
 use pki::{
     API_PROTOCOL, CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, STANDING_PROTOCOL, Trust,
 };
@@ -39,6 +39,8 @@ pub trait Answers: Send + Sync + 'static {
     fn copies(&self, shards: &[ShardUid]) -> Vec<CopyAnswer>;
     /// Has the primary here make the copy `to` primary: [`call::Call::HandOver`].
     fn hand_over(&self, shard: ShardUid, epoch: Epoch, to: CopyNumber) -> HandingOver;
+    /// Has the program begin anew, if this is its process: [`call::Call::Restart`].
+    fn restart(&self, process: ProcessId) -> Reply<()>;
     /// A link of a member, before its handshake: [`accept_link`] does that, in the runtime that serves the link.
     fn link(&self, hello: PeerHello);
     /// A connection of another member's API, before its handshake: [`accept_api`] does that, in the runtime of this node's API.

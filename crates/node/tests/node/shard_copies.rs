@@ -259,8 +259,7 @@ struct Shard {
 
 /// Three copies, the first of which is to serve.
 fn shard(persistence: &'static str, requirements: &'static str) -> Shard {
-    let assigned =
-        |copy| Assignment { copy: CopyNumber(copy), node: NodeId([copy as u8; 20]), unknown: Unknown::new() };
+    let assigned = |copy| Assignment::new(CopyNumber(copy), NodeId([copy as u8; 20]));
     let record = ShardRecord {
         epoch: Epoch::FIRST,
         primary: CopyNumber(0),
