@@ -20,11 +20,11 @@ use cluster::view::{Revised, View};
 use config::Config;
 use coord::{Coord, Event, Keeper, Mirror};
 use membership::api_stream::{ApiStream, ApiUnreachable};
-use membership::call::{Call, RenewReply, Reply};
+use membership::call::{Call, HandingOver, NodeCalls, RenewReply, Reply};
 use membership::folder::{announced_port, host_and_port};
 use membership::issuer::{FEATURE_LEVEL, Issuer};
 use membership::join::Peer;
-use membership::peer::{Answers, HandingOver, PeerHello, PeerTls, serve};
+use membership::peer::{Answers, PeerHello, PeerTls, serve};
 use membership::records::{Change, Records, RecordsError};
 use membership::standing::ask_neighbours;
 use membership::{Folder, Member, Neighbours, Removal, etcd_client};
@@ -448,11 +448,7 @@ impl Membership {
     }
 }
 
-impl Answers for Membership {
-    fn issuer(&self) -> Arc<Issuer> {
-        Membership::issuer(self)
-    }
-
+impl NodeCalls for Membership {
     fn copies(&self, shards: &[ShardUid]) -> Vec<CopyAnswer> {
         shards.iter().filter_map(|shard| self.served.ask_copy(*shard)).collect()
     }
@@ -478,6 +474,12 @@ impl Answers for Membership {
             ended.expect("a process may end itself");
         }));
         Ok(())
+    }
+}
+
+impl Answers for Membership {
+    fn issuer(&self) -> Arc<Issuer> {
+        Membership::issuer(self)
     }
 
     fn api(&self, hello: PeerHello) {

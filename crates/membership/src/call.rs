@@ -2,11 +2,13 @@
 //! answered.
 
 use crate::folder::EtcdAccess;
+use cluster::failover::CopyAnswer;
 use cluster::ids::{CopyNumber, Epoch, ProcessId, ShardUid};
 use pki::{ClusterId, Fingerprint, IssueAnswer, IssueError, IssueRequest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -55,6 +57,19 @@ pub struct EtcdAdmission {
     /// The name and the peer URL of each other member.
     pub others: Vec<(String, String)>,
 }
+
+/// What the node itself answers: calls about its copies and its process.
+pub trait NodeCalls: Send + Sync {
+    /// What this node's copies of these shards know of themselves.
+    fn copies(&self, shards: &[ShardUid]) -> Vec<CopyAnswer>;
+    /// Has the primary here make the copy `to` primary: [`Call::HandOver`].
+    fn hand_over(&self, shard: ShardUid, epoch: Epoch, to: CopyNumber) -> HandingOver;
+    /// Has the program begin anew, if this is its process: [`Call::Restart`].
+    fn restart(&self, process: ProcessId) -> Reply<()>;
+}
+
+/// Ends when the shard's record names the new primary, or says what hinders.
+pub type HandingOver = Pin<Box<dyn Future<Output = Reply<()>> + Send>>;
 
 /// Whether the node that was asked does what it was asked for, or why not.
 pub type Reply<T> = Result<T, String>;
