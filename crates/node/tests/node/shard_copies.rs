@@ -522,7 +522,9 @@ fn an_isolated_primary_answers_nothing_when_its_lease_has_ended() {
         assert_eq!(client.run("GET k"), "\"1\"", "the lease is valid");
         let (mut waits, _) = shard.connect(0);
         if requirements == "sync 1" {
+            let end = shard.offset(0);
             waits.send(b"SET k 2\r\n");
+            eventually("it has run", || shard.offset(0) > end);
         }
         // Only the primary's clock: nobody else has a reason to do something.
         shard.run(0, "shard advance 1300");
