@@ -319,7 +319,7 @@ fn an_error_names_key_and_field() {
     let of_operation = |field: &str, to| {
         failure(Key::Operation(OperationId([3; 8])), &format!("/{field}"), to).replace("ops/0303030303030303: ", "")
     };
-    assert_eq!(of_operation("done", json!(6)), "done: 6 of 5 steps");
+    assert_eq!(of_operation("done", json!(7)), "done: 7 of 6 steps");
     assert_eq!(
         of_operation("steps/0/from", json!(7)),
         "steps.0.from: invalid type: integer `7`, expected 40 lower-case hex digits"
