@@ -40,8 +40,14 @@ impl Seen {
         // What has run since the copy closed shows nothing of it.
         let has_closed = is_of_owner(from.term) && to.term == from.term + 1;
         let ran_in = if has_closed { from.term } else { to.term };
-        let is_one_term = from.term == ran_in && (self.term == 0 || self.term == ran_in);
-        *self = Seen { term: if is_one_term { ran_in } else { SEVERAL_TERMS }, ..to };
+        let has_closed_before = is_of_owner(self.term) && ran_in == self.term + 1;
+        let term = match self.term {
+            _ if from.term != ran_in => SEVERAL_TERMS,
+            0 => ran_in,
+            before if before == ran_in || has_closed_before => before,
+            _ => SEVERAL_TERMS,
+        };
+        *self = Seen { term, ..to };
     }
 }
 
