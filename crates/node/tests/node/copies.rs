@@ -201,7 +201,7 @@ fn a_copy_is_opened_again_on_a_disk_that_others_have_filled() {
     let mounted = |verb: &str, args: &[&str]| {
         Command::new(verb).args(args).arg(directory.path()).output().is_ok_and(|done| done.status.success())
     };
-    if !mounted("mount", &["-t", "tmpfs", "-o", "size=700m", "tmpfs"]) {
+    if !mounted("mount", &["-t", "tmpfs", "-o", "size=1100m", "tmpfs"]) {
         println!("skipped: no right to mount a file system");
         return;
     }
@@ -210,7 +210,7 @@ fn a_copy_is_opened_again_on_a_disk_that_others_have_filled() {
         assert_eq!(operator.run("copy open orders 0 100 40 no"), "orders.0");
         assert_eq!(operator.run("copy close orders.0"), "done");
         let others = std::fs::File::create(directory.path().join("others")).unwrap();
-        rustix::fs::fallocate(&others, rustix::fs::FallocateFlags::empty(), 0, 250 << 20).unwrap();
+        rustix::fs::fallocate(&others, rustix::fs::FallocateFlags::empty(), 0, 400 << 20).unwrap();
         assert_eq!(operator.run("copy open orders 0 100 40 no"), "orders.0");
         // A new copy needs room.
         let refused = operator.run("copy open more 0 100 40 no");
