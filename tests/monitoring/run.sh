@@ -115,6 +115,12 @@ cluster() {
 }
 cluster cluster init monitored --conf "$scratch/n1.conf" --address 127.0.0.1 --name n1 --zone a
 export FLINTKV_URL="http://127.0.0.1:$console_n1"
+# The node has its cluster's records a moment after it has become its member.
+deadline=$((SECONDS + 60))
+until "$flintkv" cluster nodes >"$scratch/said" 2>&1; do
+    [ "$SECONDS" -lt "$deadline" ] || { cat "$scratch/said"; exit 1; }
+    sleep 0.2
+done
 cluster cluster token --no-coordinator
 read -r at token < <(sed -n 's/.*cluster join \([^ ]*\) --token \([^ ]*\).*/\1 \2/p' "$scratch/said")
 cluster cluster join "$at" --token "$token" --conf "$scratch/n2.conf" --address 127.0.0.2 --name n2 --zone b
