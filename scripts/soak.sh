@@ -38,7 +38,6 @@ cargo_tests "nodes whose disk loses its power under load" --profile soak -p flin
 cargo_tests "the node: differential, concurrency, faults, limits" --profile soak -p flintkv-tests \
     --test full_disk --test differential --test concurrency --test faults --test hostile --test resident
 cargo_tests "a cluster whose connections are cut" --profile soak -p flintkv-tests --test cluster_faults -- --nocapture
-cargo_tests "nodes that start anew one after the other" --profile soak -p flintkv-tests --test operations -- --include-ignored --nocapture
 cargo_tests "a thousand handovers of a primary" --profile soak -p flintkv-tests --test handovers -- --include-ignored --nocapture
 step "clusters under faults" tests/failover-runs/run.sh "${FAILOVER_SECONDS:-$seconds}"
 step "a build without serving leases is found out" tests/failover-runs/without-leases.sh

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds the program into target/failover-runs and prints its path. Exits with 3 where a tool is missing.
+# Builds the program into target/failover-runs and prints its path. Exits with 3 where a tool is missing, or the modules cannot be had.
 set -euo pipefail
 cd "$(dirname "$0")"
 for tool in go ip nft unshare nsenter etcd; do
@@ -9,11 +9,6 @@ target="$(realpath -m "${CARGO_TARGET_DIR:-../../target}")/failover-runs"
 mkdir -p "$target"
 export CGO_ENABLED=0
 # A registry fails now and then.
-for pause in 10 30 0; do
-    if go build -mod=readonly -o "$target/program" . >&2; then
-        echo "$target/program"
-        exit
-    fi
-    sleep "$pause"
-done
-exit 1
+go mod download >&2 || { sleep 20; go mod download >&2; } || { echo "the Go modules of tests/failover-runs cannot be downloaded" >&2; exit 3; }
+go build -mod=readonly -o "$target/program" . >&2
+echo "$target/program"

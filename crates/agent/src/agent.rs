@@ -3,6 +3,7 @@
 
 use crate::api_port::{ApiHello, ApiPort};
 use crate::authority::{CertificatesView, Part};
+use crate::calls;
 use crate::candidate::Candidate;
 use crate::controller;
 use crate::endpoints;
@@ -356,7 +357,7 @@ impl Agent {
                 asked.entry(assigned.node).or_default().push(shard_uid(id, number));
             }
         }
-        Ok(self.wait(controller::ask(&membership.issuer(), &view, asked)))
+        Ok(self.wait(calls::ask(&membership.issuer(), &view, asked)))
     }
 
     /// Asks etcd. Waits.

@@ -2,6 +2,7 @@
 //! another one when it has not. Never serves anything itself, and never names a copy that may lack an acknowledged write
 //! (`cluster::failover::choose`). A name at the wrong time costs a pause.
 
+use crate::calls::{Answers, ask};
 use crate::candidate::{Candidate, is_to_restart, majority_is_away};
 use crate::executor::carry_out;
 use base::clock::wall_ms;
@@ -13,17 +14,14 @@ use cluster::records::{
 };
 use cluster::view::{Revised, View};
 use coord::{Coord, Keeper};
-use membership::call::Call;
 use membership::issuer::Issuer;
-use membership::join::Peer;
 use membership::records::{Change, RecordsError};
 use rand::RngCore;
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 /// Of the leader's record.
 const LEADER_TTL: Duration = Duration::from_secs(2);
@@ -33,8 +31,6 @@ const TICK: Duration = Duration::from_millis(100);
 const LONG_TICK: Duration = Duration::from_secs(1);
 /// A node with data leaves the lead to the quorum node for so long.
 const COURTESY: Duration = Duration::from_secs(1);
-/// How long a node may take to say what its copies know.
-const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 /// A primary that runs, and does not serve yet, is given so long: a restart reads its dataset first, and a promotion waits for the end of
 /// leases.
 const PATIENCE_MS: u64 = 5_000;
@@ -141,24 +137,6 @@ async fn control(me: &Candidate, leader: i64) -> std::convert::Infallible {
     }
 }
 
-/// Asks all of these nodes at once. A node that does not answer is missing.
-pub async fn ask(issuer: &Issuer, view: &View, asked: BTreeMap<NodeId, Vec<ShardUid>>) -> Answers {
-    let mut calls = JoinSet::new();
-    for (id, shards) in asked {
-        let Some(node) = view.nodes.get(&id) else { continue };
-        let peer = Peer {
-            at: node.addresses.peer.as_str().to_owned(),
-            current: Arc::clone(&issuer.current),
-            trust: Arc::clone(&issuer.trust),
-        };
-        calls.spawn(async move {
-            let answer = timeout(ASK_TIMEOUT, peer.ask::<Vec<CopyAnswer>>(&Call::Copies(shards))).await;
-            Some((id, answer.ok()?.ok()?))
-        });
-    }
-    calls.join_all().await.into_iter().flatten().collect()
-}
-
 async fn name(issuer: &Issuer, view: &View, leader: i64, named: &Named) {
     match issuer.records.change(named.change(view, leader)).await {
         Ok(_) => {
@@ -172,9 +150,6 @@ async fn name(issuer: &Issuer, view: &View, leader: i64, named: &Named) {
 }
 
 // --- whom it misses, and whom it names ---
-
-/// What nodes say of their copies.
-pub type Answers = BTreeMap<NodeId, Vec<CopyAnswer>>;
 
 /// What a leader remembers. It begins with nothing: then it asks all primaries.
 #[derive(Default)]

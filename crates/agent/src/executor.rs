@@ -2,6 +2,7 @@
 //! nothing: what comes next follows from the records, so another leader goes on wherever one has stopped, and a step that was done twice is
 //! done once. Never decides which steps an operation has (`plans`), and never names a primary by itself: the primary hands over.
 
+use crate::calls::{Answers, ask_sets, is_as_recorded, peer};
 use crate::candidate::{Candidate, majority_is_away};
 use crate::desk::{begin_steps, new_operation};
 use crate::handover::hand_over;
@@ -10,13 +11,12 @@ use base::clock::wall_ms;
 use cluster::ids::{CopyNumber, Epoch, NodeId, OperationId, ProcessId, ShardUid};
 use cluster::keys::Key;
 use cluster::records::{
-    self, Assignment, NodeRecord, OperationKind, OperationRecord, REPLACE_AFTER_S, Restarted, Role, ShardRecord, Step,
-    StepKind, Unknown,
+    self, Assignment, Member, NodeRecord, OperationKind, OperationRecord, REPLACE_AFTER_S, Restarted, Role,
+    ShardRecord, Step, StepKind, Unknown,
 };
 use cluster::view::{Revised, View};
 use membership::call::{Call, Reply};
 use membership::issuer::Issuer;
-use membership::join::Peer;
 use membership::records::{Change, RecordsError};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -310,7 +310,7 @@ impl Look<'_> {
         let name = &node.name;
         let Some(restarted) = &step.restarted else {
             let Some(live) = live else { return Taken::Wait(does_not_run(name.as_str())) };
-            if let Some(why) = self.would_lack(id) {
+            if let Some(why) = self.would_lack(id, None) {
                 return Taken::Wait(why);
             }
             let mut operation = self.operation.clone();
@@ -322,7 +322,7 @@ impl Look<'_> {
         match live {
             Some(live) if live.process == restarted.process => match self.leave(id) {
                 Taken::Done => {
-                    if let Some(why) = self.would_lack(id) {
+                    if let Some(why) = self.would_lack(id, None) {
                         return Taken::Wait(why);
                     }
                     match (id == self.me, self.view.live.len() > 1) {
@@ -350,12 +350,19 @@ impl Look<'_> {
         }
     }
 
-    /// Why the node's process may not end: a shard with replicas would have too few copies in sync.
-    fn would_lack(&self, node: NodeId) -> Option<String> {
+    /// Why the node's process may not end: a shard with replicas would have too few copies in sync. With `answers`, only those count that
+    /// their nodes have as they are recorded.
+    fn would_lack(&self, node: NodeId, answers: Option<&Answers>) -> Option<String> {
+        let is_there = |uid, member: &Member, node| match answers {
+            None => self.runs(node),
+            Some(answers) => is_as_recorded(answers, uid, member, node),
+        };
         self.view.shards_on(node).find_map(|(uid, record)| {
             let copy = record.on(node).expect("it is on the node").copy;
             let rest = record.in_sync.iter().filter(|member| member.copy != copy);
-            let rest = rest.filter(|member| record.node_of(member.copy).is_some_and(|node| self.runs(node))).count();
+            let is_there =
+                |member: &&Member| record.node_of(member.copy).is_some_and(|node| is_there(uid, member, node));
+            let rest = rest.filter(is_there).count();
             let least = self.in_sync_min(uid);
             (record.assignments.len() > 1 && rest < least).then(|| {
                 let (shard, node) = (self.view.shard_name(uid), self.view.node_name(node));
@@ -583,7 +590,16 @@ async fn act(
             return;
         }
         Next::HandOver { node, shard, epoch, to } => {
-            let asked = hand_over(&issuer, view, (shard.database(), shard.number()), to).await;
+            let answers = ask_sets(&issuer, view, std::iter::once(shard)).await;
+            let is_there = view.shard(shard).is_some_and(|record| {
+                let member = record.in_sync.iter().find(|member| member.copy == to);
+                let member = member.zip(record.node_of(to));
+                member.is_some_and(|(member, node)| is_as_recorded(&answers, shard, member, node))
+            });
+            let asked = match is_there {
+                true => hand_over(&issuer, view, (shard.database(), shard.number()), to).await,
+                false => Err("the next primary does not have the dataset that is recorded".to_owned()),
+            };
             if asked.is_ok() {
                 let is_newer = |view: &Arc<View>| view.shard(shard).is_none_or(|record| record.epoch > epoch);
                 let _ = timeout(NEWER_TIMEOUT, me.view.clone().wait_for(is_newer)).await;
@@ -591,7 +607,12 @@ async fn act(
             (format!("{} is not handed over by node {}", view.shard_name(shard), view.node_name(node)), asked)
         }
         Next::Restart { node, process } => {
-            let asked = restart(&issuer, view, node, process).await;
+            let answers = ask_sets(&issuer, view, view.shards_on(node).map(|(uid, _)| uid)).await;
+            let look = Look { view, me: me.me, operation, now_ms: wall_ms() };
+            let asked = match look.would_lack(node, Some(&answers)) {
+                Some(why) => Err(why),
+                None => restart(&issuer, view, node, process).await,
+            };
             if asked.is_ok() {
                 let has_ended = |view: &Arc<View>| view.live.get(&node).is_none_or(|live| live.process != process);
                 let _ = timeout(NEWER_TIMEOUT, me.view.clone().wait_for(has_ended)).await;
@@ -612,12 +633,7 @@ async fn act(
 
 async fn restart(issuer: &Issuer, view: &View, node: NodeId, process: ProcessId) -> Reply<()> {
     let record = view.nodes.get(&node).ok_or("it is no member any more")?;
-    let peer = Peer {
-        at: record.addresses.peer.as_str().to_owned(),
-        current: Arc::clone(&issuer.current),
-        trust: Arc::clone(&issuer.trust),
-    };
-    let asked = timeout(RESTART_TIMEOUT, peer.ask::<()>(&Call::Restart { process })).await;
+    let asked = timeout(RESTART_TIMEOUT, peer(issuer, record).ask::<()>(&Call::Restart { process })).await;
     asked.unwrap_or_else(|_| Err("it does not answer".to_owned()))
 }
 
@@ -626,10 +642,11 @@ mod tests {
     use super::*;
     use crate::plans::Planned;
     use base::random::SplitMix64;
+    use cluster::failover::{CopyAnswer, Report};
     use cluster::ids::{DatabaseId, HashSecret, Incarnation, ShardNumber, shard_uid};
     use cluster::records::{
-        Addresses, Capacity, DatabaseState, LeaderRecord, LiveRecord, Member, SettingsRecord, SpecRecord,
-        StoredDefinition, Versions, encode,
+        Addresses, Capacity, DatabaseState, LeaderRecord, LiveRecord, SettingsRecord, SpecRecord, StoredDefinition,
+        Versions, encode,
     };
     use coord::Twin;
     use membership::records::Records;
@@ -1118,6 +1135,27 @@ mod tests {
         assert!(refused.contains("'orders' wants 2 copies in sync and has no more"), "{refused}");
         let refused = Scene::new(1).plan(&Wish::Restart { nodes: vec!["n9".to_owned()] }).unwrap_err();
         assert_eq!(refused, "the cluster has no node 'n9'");
+    }
+
+    /// Once, a shard lost its last dataset: the replica's process had begun anew a moment before, and the record still named what it had had.
+    #[test]
+    fn a_process_does_not_end_before_the_others_have_what_the_record_names() {
+        let scene = Scene::new(1);
+        scene.begin(&Wish::Restart { nodes: vec!["n1".to_owned()] });
+        let (view, operation) = (scene.view(), scene.operation());
+        let look = Look { view: &view, me: node(4), operation: &operation, now_ms: 0 };
+        let answers = |incarnation: u8| {
+            let copy = CopyNumber(1);
+            let incarnation = Incarnation([incarnation; 8]);
+            let report = Report { copy, incarnation, promised: Epoch::FIRST, received: 0, hears_a_lease: true };
+            let answer = |number| CopyAnswer { shard: uid(number), report, serving: None, state: String::new() };
+            Answers::from([(node(2), (0..SHARDS).map(answer).collect())])
+        };
+        assert_eq!(look.would_lack(node(1), Some(&answers(1))), None);
+        for answers in [answers(9), Answers::new()] {
+            let why = look.would_lack(node(1), Some(&answers)).expect("the only other copy has not what is recorded");
+            assert!(why.contains("would have 0 copies in sync"), "{why}");
+        }
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! Owns how a leader has a shard's primary hand over to another copy. Never knows why, and never writes a record: the primary does.
 
+use crate::calls::peer;
 use cluster::ids::{CopyNumber, DatabaseId, ShardNumber, shard_uid};
 use cluster::view::View;
 use membership::call::Call;
 use membership::issuer::Issuer;
-use membership::join::Peer;
-use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::timeout;
 
@@ -27,11 +26,7 @@ pub async fn hand_over(
         return Ok(());
     }
     let node = record.primary_node().and_then(|node| view.nodes.get(&node)).ok_or("its primary is on no node")?;
-    let peer = Peer {
-        at: node.addresses.peer.as_str().to_owned(),
-        current: Arc::clone(&issuer.current),
-        trust: Arc::clone(&issuer.trust),
-    };
+    let peer = peer(issuer, node);
     let call = Call::HandOver { shard: shard_uid(database, number), epoch: record.epoch, to };
     let asked = timeout(CALL_TIMEOUT, peer.ask::<()>(&call)).await;
     asked.unwrap_or_else(|_| Err(format!("{} has not answered in time", peer.at)))

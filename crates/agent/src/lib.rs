@@ -6,7 +6,7 @@
 //! operations), `lives` (whose dataset a copy has), `shard`, `peers` and `links` (the two ends of a link), `endpoints` (what the nodes tell
 //! each other of them), `functions` and `settings` (when they hold at all shards: `followers`), `changes` (what operators ask for) and `desk`
 //! (which records that changes), `plans` (the steps of what moves copies and primaries), `controller` (who leads, and names primaries) and
-//! `executor` (who carries steps out), `handover` (how a primary is asked to make another copy primary), `authority` (its replacement),
+//! `executor` (who carries steps out), `calls` (how a leader asks other nodes), `handover` (how a primary is asked to make another copy primary), `authority` (its replacement),
 //! `console` (what the nodes' consoles share), `api_port` (how their APIs ask each other).
 
 #![forbid(unsafe_code)]
@@ -14,6 +14,7 @@
 mod agent;
 mod api_port;
 mod authority;
+mod calls;
 mod candidate;
 mod change_error;
 mod changes;
