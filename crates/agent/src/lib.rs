@@ -34,6 +34,8 @@ mod plans;
 mod published;
 mod reconcile;
 mod replica_stream;
+#[cfg(test)]
+mod scene;
 mod settings;
 mod shard;
 mod shared;
