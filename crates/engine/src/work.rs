@@ -119,11 +119,12 @@ impl Work {
         }
     }
 
-    /// If everything was sent, what comes next depends on nothing yet.
+    /// If everything was sent, what comes next depends on nothing yet: no write of this moment, and no place of a journal that may have been
+    /// replaced since.
     #[inline]
     pub fn begin_output(&mut self) {
         if !self.has_output() {
-            self.seen.term = 0;
+            self.seen = Seen::default();
         }
     }
 
