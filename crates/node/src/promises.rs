@@ -31,6 +31,10 @@ pub trait CopyHost: Send + Sync {
 
     /// What the copy is asked may have other answers than before. Must not wait, and must not call the copy.
     fn changed(&self);
+
+    /// Whether the copy's database is opened again when it asks for that (`Database::must_reopen`). If not, a copy that is ahead of its
+    /// primary takes the whole dataset.
+    fn reopens(&self) -> bool;
 }
 
 pub struct Promises {
@@ -74,6 +78,10 @@ impl Promises {
 
     pub fn changed(&self) {
         self.host.changed();
+    }
+
+    pub fn reopens(&self) -> bool {
+        self.host.reopens()
     }
 
     /// Nothing is heard or acknowledged meanwhile.

@@ -18,6 +18,10 @@ use rand::RngCore;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// Whether a copy that is ahead of its primary only gives up what that does not have, for which it is closed and opened again. Off until that
+/// is proven with whole nodes: such a copy takes the whole dataset.
+const REOPENS: bool = false;
+
 /// A copy of a shard with replicas.
 pub(super) struct Replicated {
     pub copy: Arc<ShardCopy>,
@@ -50,6 +54,10 @@ impl CopyHost for Host {
 
     fn changed(&self) {
         (self.wake)();
+    }
+
+    fn reopens(&self) -> bool {
+        REOPENS
     }
 }
 

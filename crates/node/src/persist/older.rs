@@ -48,7 +48,7 @@ impl Database {
 
     /// Which checkpoint is to be kept beside a new one that was cut at this offset.
     pub(super) fn older_beside(&self, kept: &DurableState, offset: Option<u64>) -> Option<Manifest> {
-        self.replication.promises.get()?;
+        self.replication.promises.get().filter(|promises| promises.reopens())?;
         let shared = self.shared_offset();
         match &kept.older {
             _ if offset? <= shared => None,

@@ -366,7 +366,8 @@ impl Link {
         }
         let (epoch, me) = (primary.epoch.to_string(), IdentityWords::of(promises));
         let mut capabilities = self.capabilities();
-        if persist::is_on(&self.database) && !self.following.cannot_truncate.load(Relaxed) {
+        let may_truncate = promises.reopens() && !self.following.cannot_truncate.load(Relaxed);
+        if may_truncate && persist::is_on(&self.database) {
             capabilities.extend([&b"capa"[..], b"truncate"]);
         }
         for mut words in [capabilities, vec![&b"epoch"[..], epoch.as_bytes()], me.words().to_vec()] {
@@ -386,6 +387,8 @@ impl Link {
             Answer::Full { id, offset, shared } => {
                 if !persist::is_on(&self.database) {
                     self.report_no_truncation(shared, "it has no journal");
+                } else if !promises.reopens() {
+                    self.report_no_truncation(shared, "its node does not open it again");
                 }
                 self.report_given_up(shared);
                 let (db, pending) = self.receive_dataset(&mut wire, id, offset)?;
