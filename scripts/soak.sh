@@ -2,6 +2,7 @@
 # Long runs of random and fault tests, optimised and with all assertions, and long fuzz runs. Each run starts with a
 # different seed. A failing seed is printed, and FLINTKV_SEED=N replays it. usage: scripts/soak.sh [SECONDS, 300
 # [CRASHES, 1000000]]
+#   FAILOVER_SECONDS=14400 runs clusters under faults for hours instead of SECONDS
 #   SECONDS for each random test and for each fuzz target; CRASHES of the simulated device, at least: all but one in 200 are the
 #   journal's, since each of the store's comes after thousands of commands.
 set -uo pipefail
@@ -37,6 +38,9 @@ cargo_tests "nodes whose disk loses its power under load" --profile soak -p flin
 cargo_tests "the node: differential, concurrency, faults, limits" --profile soak -p flintkv-tests \
     --test full_disk --test differential --test concurrency --test faults --test hostile --test resident
 cargo_tests "a cluster whose connections are cut" --profile soak -p flintkv-tests --test cluster_faults -- --nocapture
+cargo_tests "a thousand handovers of a primary" --profile soak -p flintkv-tests --test handovers -- --include-ignored --nocapture
+step "clusters under faults" tests/failover-runs/run.sh "${FAILOVER_SECONDS:-$seconds}"
+step "a build without serving leases is found out" tests/failover-runs/without-leases.sh
 cargo_tests "a cluster whose authority is replaced" --profile soak -p flintkv-tests --test certificates -- --include-ignored --nocapture
 FLINTKV_COMMANDS=100000 cargo_tests "a cluster beside one node" --profile soak -p flintkv-tests --test cluster -- random_commands --nocapture
 cargo_tests "a filled node takes what flintkv plan says" --profile soak -p flintkv-tests --test plan -- --include-ignored --nocapture

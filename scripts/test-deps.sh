@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs what the tests need and the machine lacks: a C compiler, Debian's redis-server, redis-tools, etcd-server, etcd-client and libfaketime, Python and
-# Node for tests/clients, Tcl for tests/redis, XFS, a browser for tests/console, and the tools that make a fresh Debian for tests/packages.
+# Node for tests/clients, Go and nftables for tests/failover-runs, Tcl for tests/redis, XFS, a browser for tests/console, and the tools that make a fresh Debian for tests/packages.
 # usage: scripts/test-deps.sh [--all]   --all: the languages of all client libraries too
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -15,8 +15,9 @@ compgen -G '/usr/lib/*/faketime/libfaketimeMT.so.1' >/dev/null || compgen -G '/u
 command -v openssl >/dev/null || packages+=(openssl)
 python3 -c 'import ensurepip, venv' 2>/dev/null || packages+=(python3 python3-venv)
 { command -v node && command -v npm; } >/dev/null || packages+=(nodejs npm)
+command -v go >/dev/null || packages+=(golang-go)
+command -v nft >/dev/null || packages+=(nftables)
 if [ "${1:-}" = --all ]; then
-    command -v go >/dev/null || packages+=(golang-go)
     command -v javac >/dev/null || packages+=(default-jdk-headless)
     command -v mvn >/dev/null || packages+=(maven)
 fi

@@ -12,7 +12,7 @@ use crate::reconcile::Reconciler;
 use crate::shard::ask_all;
 use base::clock::wall_ms;
 use cluster::failover::CopyAnswer;
-use cluster::ids::{DatabaseId, NodeId, ProcessId, ShardNumber, ShardUid, shard_uid};
+use cluster::ids::{CopyNumber, DatabaseId, Epoch, NodeId, ProcessId, ShardNumber, ShardUid, shard_uid};
 use cluster::keys::Key;
 use cluster::records::{self, Capacity, LiveRecord, NodeRecord, Role, Unknown, Versions};
 use cluster::view::{Revised, View};
@@ -23,7 +23,7 @@ use membership::call::{Call, RenewReply};
 use membership::folder::{announced_port, host_and_port};
 use membership::issuer::{FEATURE_LEVEL, Issuer};
 use membership::join::Peer;
-use membership::peer::{Answers, PeerHello, PeerTls, serve};
+use membership::peer::{Answers, HandingOver, PeerHello, PeerTls, serve};
 use membership::records::{Change, Records, RecordsError};
 use membership::standing::ask_neighbours;
 use membership::{Folder, Member, Neighbours, Removal, etcd_client};
@@ -444,6 +444,11 @@ impl Answers for Membership {
         shards.iter().filter_map(|shard| self.served.ask_copy(*shard)).collect()
     }
 
+    fn hand_over(&self, shard: ShardUid, epoch: Epoch, to: CopyNumber) -> HandingOver {
+        let copy = self.served.replicated(shard);
+        Box::pin(async move { copy.ok_or("this node has no copy of the shard")?.hand_over(epoch, to).await })
+    }
+
     fn api(&self, hello: PeerHello) {
         self.api_port.hand_over(hello);
     }
@@ -715,6 +720,7 @@ async fn follow(membership: &Arc<Membership>) -> Infallible {
                     keep_neighbours(membership, &view, list, &mut kept);
                     let addresses = view.nodes.iter().map(|(id, node)| (*id, node.addresses.peer.as_str().to_owned()));
                     membership.peers.set_addresses(addresses.collect::<HashMap<_, _>>());
+                    membership.peers.set_running(view.live.keys().copied().collect());
                     membership.view.send_replace(Arc::new(view.clone()));
                     membership.wake_reconciler();
                 }

@@ -556,6 +556,7 @@ impl Desk<'_> {
                 assignments: vec![Assignment::new(shard.next_copy, to)],
                 next_copy: CopyNumber(shard.next_copy.0 + 1),
                 flushes: shard.flushes,
+                handed_over: None,
                 unknown: shard.unknown.clone(),
             };
             let change = Change::default().given(&key, shard.revision);

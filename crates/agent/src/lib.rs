@@ -5,7 +5,7 @@
 //! Reading order: `agent` (the thread, and what it follows), `reconcile` (from records to what runs here), `operations` (what it says of
 //! operations), `lives` (whose dataset a copy has), `shard`, `peers` and `links` (the two ends of a link), `endpoints` (what the nodes tell
 //! each other of them), `functions` and `settings` (when they hold at all shards: `followers`), `changes` (what operators ask for) and `desk`
-//! (which records that changes), `authority` (its replacement), `console` (what the nodes' consoles share), `api_port` (how their APIs ask
+//! (which records that changes), `handover` (how a primary is asked to make another copy primary), `authority` (its replacement), `console` (what the nodes' consoles share), `api_port` (how their APIs ask
 //! each other).
 
 #![forbid(unsafe_code)]
@@ -20,6 +20,7 @@ mod desk;
 mod endpoints;
 mod followers;
 mod functions;
+mod handover;
 mod links;
 mod lives;
 mod operations;
@@ -36,5 +37,6 @@ pub use api_port::ApiHello;
 pub use authority::AuthorityStatus;
 pub use coord::etcd::maintenance::{AlarmKind, Member as EtcdMember};
 pub use desk::{ChangeError, Forgetting, Placement};
+pub use handover::hand_over;
 pub use membership::api_stream::{ApiStream, ApiUnreachable, failure as api_failure};
 pub use peers::Connected;

@@ -13,15 +13,23 @@ use parking_lot::RwLock;
 use pki::Trust;
 use std::collections::HashMap;
 use std::io;
+use std::pin::pin;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+/// How long a replica is kept waiting that comes before the copy serves: the wait for leases is longer.
+const SOON: Duration = Duration::from_millis(500);
 
 /// What other nodes may reach here.
 #[derive(Default)]
 pub struct Served {
     /// The copies that serve now.
     copies: RwLock<HashMap<(DatabaseId, ShardNumber), Weak<Database>>>,
+    /// Notified when one more serves.
+    more: Notify,
     proxies: RwLock<HashMap<DatabaseId, Weak<Database>>>,
     /// What other nodes have told of their endpoints.
     pub endpoints: Endpoints,
@@ -34,6 +42,7 @@ pub struct Served {
 impl Served {
     pub fn insert(&self, id: DatabaseId, shard: ShardNumber, copy: &Arc<Database>) {
         self.copies.write().insert((id, shard), Arc::downgrade(copy));
+        self.more.notify_waiters();
     }
 
     pub fn remove(&self, id: DatabaseId, shard: ShardNumber) {
@@ -48,9 +57,13 @@ impl Served {
         self.replicated.write().remove(&shard);
     }
 
+    pub fn replicated(&self, shard: ShardUid) -> Option<Arc<ShardCopy>> {
+        self.replicated.read().get(&shard).cloned()
+    }
+
     /// What the copy of a shard with replicas knows of itself. `None`: there is none here, or its dataset is still being loaded.
     pub fn ask_copy(&self, shard: ShardUid) -> Option<CopyAnswer> {
-        let copy = self.replicated.read().get(&shard).cloned()?;
+        let copy = self.replicated(shard)?;
         let (standing, status) = (copy.standing(), copy.status());
         let state = match status.role {
             CopyRole::Rests => "rests",
@@ -58,6 +71,7 @@ impl Served {
             CopyRole::Follows { is_connected: true, .. } => "follows",
             CopyRole::Follows { .. } => "does not reach its primary",
             CopyRole::Promotes(_) => "is being promoted",
+            CopyRole::Serves { .. } if copy.wanted_handover().is_some() => "hands over to another copy",
             CopyRole::Serves { is_open: true, .. } => "serves",
             CopyRole::Serves { is_open: false, .. } => "has no serving lease",
         };
@@ -92,6 +106,21 @@ impl Served {
 
     fn find(&self, target: Target) -> Option<Arc<Database>> {
         self.copies.read().get(&(target.database, target.shard))?.upgrade()
+    }
+
+    /// A copy that is about to serve. A replica comes early after a handover, and its connection is on the way to the first lease.
+    async fn find_soon(&self, target: Target) -> Option<Arc<Database>> {
+        let found = async {
+            loop {
+                let mut more = pin!(self.more.notified());
+                more.as_mut().enable();
+                if let Some(copy) = self.find(target) {
+                    return copy;
+                }
+                more.await;
+            }
+        };
+        timeout(SOON, found).await.ok()
     }
 
     fn publish(&self, published: &Published<'_>) {
@@ -162,8 +191,12 @@ async fn take_messages(link: &Link, served: &Served, node: pki::NodeId) {
 
 async fn accept_sessions(link: &Link, served: &Served, name: &str) {
     while let Some((target, session)) = link.accept().await {
-        let target = Target::parse(&target);
-        let Some((copy, target)) = target.and_then(|target| Some((served.find(target)?, target))) else {
+        let found = match Target::parse(&target) {
+            // Such a session has a link of its own, so nobody else waits.
+            Some(target) if target.purpose == Purpose::Replica => served.find_soon(target).await.zip(Some(target)),
+            target => target.and_then(|target| Some((served.find(target)?, target))),
+        };
+        let Some((copy, target)) = found else {
             session.refuse();
             continue;
         };

@@ -11,8 +11,7 @@ use pki::{API_PROTOCOL, CurrentCredential, Trust};
 use rustls::ClientConfig;
 use rustls::time_provider::DefaultTimeProvider;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
-use std::convert::Infallible;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
@@ -32,6 +31,9 @@ const ADMISSION_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often a link's round trip is measured.
 const ECHO_INTERVAL: Duration = Duration::from_secs(1);
+/// For how long a message must be unanswered until the link to a node whose lease has ended is taken for lost.
+const UNANSWERED: Duration = Duration::from_millis(500);
+const LOOK: Duration = Duration::from_millis(100);
 /// The first byte of a message that the other end sends back as it is; the rest is a number (`published` has the other kind).
 const ECHO: u8 = 2;
 
@@ -56,6 +58,8 @@ pub struct Peers {
     /// What links carry is TLS (`peer-tls`).
     enciphers: bool,
     addresses: RwLock<HashMap<NodeId, String>>,
+    /// The nodes whose lease at etcd has not ended.
+    running: RwLock<HashSet<NodeId>>,
     /// The nodes to which no link can be made before an operator has changed something, and why.
     refused: Mutex<BTreeMap<NodeId, String>>,
     connected: Mutex<HashMap<NodeId, Connected>>,
@@ -82,6 +86,7 @@ impl Peers {
             trust,
             enciphers,
             addresses: RwLock::default(),
+            running: RwLock::default(),
             refused: Mutex::default(),
             connected: Mutex::default(),
             said: Mutex::default(),
@@ -96,6 +101,10 @@ impl Peers {
     pub fn set_addresses(&self, addresses: HashMap<NodeId, String>) {
         self.refused.lock().retain(|node, _| addresses.contains_key(node));
         *self.addresses.write() = addresses;
+    }
+
+    pub fn set_running(&self, running: HashSet<NodeId>) {
+        *self.running.write() = running;
     }
 
     /// The nodes to which this one has had a link.
@@ -152,7 +161,10 @@ impl Peers {
                 link.close();
                 tracing::warn!("the link to node {node} was closed: {why}");
             }
-            never = self.measure(node, &link) => match never {},
+            () = self.measure(node, &link) => {
+                link.close();
+                tracing::warn!("the link to node {node} was closed: the node's lease has ended, and it does not answer");
+            }
         }
         self.note(node, |connected| {
             connected.links -= 1;
@@ -184,19 +196,26 @@ impl Peers {
         tracing::warn!("node {node} cannot be reached, so its shards are not served here: {why}");
     }
 
-    /// Sends messages that come back.
-    async fn measure(&self, node: NodeId, link: &Link) -> Infallible {
+    /// Sends messages that come back. Returns when the node is lost: the link alone would notice that after 5 seconds, and what is on its way
+    /// to the node waits until then, although another copy serves.
+    async fn measure(&self, node: NodeId, link: &Link) {
         let mut number = 0u64;
         loop {
             number += 1;
             let echo = [&[ECHO][..], &number.to_le_bytes()].concat();
             let begun = Instant::now();
-            let answered = async {
-                // An answer that came too late is not this one's.
-                while link.message().await.is_some_and(|answer| answer != echo) {}
-            };
-            if link.send_message(&echo) && timeout(CONNECT_TIMEOUT, answered).await.is_ok() && link.end().is_none() {
-                self.note(node, |connected| connected.round_trip = Some(begun.elapsed()));
+            // An answer that came too late is not this one's.
+            let mut answered = pin!(async { while link.message().await.is_some_and(|answer| answer != echo) {} });
+            let mut waits = link.send_message(&echo);
+            while waits && begun.elapsed() < CONNECT_TIMEOUT {
+                if timeout(LOOK, answered.as_mut()).await.is_ok() {
+                    waits = false;
+                    if link.end().is_none() {
+                        self.note(node, |connected| connected.round_trip = Some(begun.elapsed()));
+                    }
+                } else if begun.elapsed() >= UNANSWERED && !self.running.read().contains(&node) {
+                    return;
+                }
             }
             tokio::time::sleep(ECHO_INTERVAL).await;
         }

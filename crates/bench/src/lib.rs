@@ -41,5 +41,7 @@ pub use config::{
     Ramp, Reconnect, ScanFollow, Seeding, SetGet, SizePattern, SizeSpec, Target, Wait, Work,
 };
 pub use engine::{Observer, Progress, WorkloadProgress, run, run_all};
+pub use keys::Keys;
 pub use monitor::read_capture;
+pub use rng::Rng;
 pub use stats::{ClientStats, Row, RunStats, Second};

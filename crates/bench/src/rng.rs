@@ -16,7 +16,7 @@ impl Rng {
         Rng { state: [word(0), word(1), word(2), word(3)], spare: None }
     }
 
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         let s = &mut self.state;
         let result = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
         let t = s[1] << 17;
@@ -34,13 +34,13 @@ impl Rng {
         debug_assert!(low <= high);
         let count = (high - low).wrapping_add(1);
         if count == 0 {
-            return self.next();
+            return self.draw();
         }
-        let mut product = u128::from(self.next()) * u128::from(count);
+        let mut product = u128::from(self.draw()) * u128::from(count);
         if (product as u64) < count {
             let threshold = count.wrapping_neg() % count;
             while (product as u64) < threshold {
-                product = u128::from(self.next()) * u128::from(count);
+                product = u128::from(self.draw()) * u128::from(count);
             }
         }
         low + (product >> 64) as u64
@@ -48,7 +48,7 @@ impl Rng {
 
     /// Uniform in [0, 1).
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+        (self.draw() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
     }
 
     /// Standard normal, by Marsaglia's polar method.
@@ -69,7 +69,7 @@ impl Rng {
 
     pub fn fill(&mut self, bytes: &mut [u8]) {
         for chunk in bytes.chunks_mut(8) {
-            let word = self.next().to_le_bytes();
+            let word = self.draw().to_le_bytes();
             chunk.copy_from_slice(&word[..chunk.len()]);
         }
     }
@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn matches_the_published_sequence() {
         let mut rng = Rng { state: [1, 2, 3, 4], spare: None };
-        let first: Vec<u64> = (0..4).map(|_| rng.next()).collect();
+        let first: Vec<u64> = (0..4).map(|_| rng.draw()).collect();
         assert_eq!(first, [41_943_041, 58_720_359, 3_588_806_011_781_223, 3_591_011_842_654_386]);
     }
 

@@ -371,6 +371,10 @@ pub struct ShardRecord {
     /// Of a shard with replicas: how many of the flushes that operators have asked for its dataset has done.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub flushes: u64,
+    /// The epoch whose record the primary before has written itself, which serves no more since. It says nothing of any later epoch, so
+    /// nobody has to remove it, and a version that does not know it may keep it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub handed_over: Option<Epoch>,
     #[serde(flatten)]
     pub unknown: Unknown,
 }
@@ -409,8 +413,14 @@ impl ShardRecord {
             assignments,
             next_copy,
             flushes: 0,
+            handed_over: None,
             unknown: Unknown::new(),
         }
+    }
+
+    /// The primary of the epoch before has written this one, and serves no more.
+    pub fn is_handed_over(&self) -> bool {
+        self.handed_over == Some(self.epoch)
     }
 
     pub fn node_of(&self, copy: CopyNumber) -> Option<NodeId> {

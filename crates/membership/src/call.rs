@@ -2,7 +2,7 @@
 //! answered.
 
 use crate::folder::EtcdAccess;
-use cluster::ids::ShardUid;
+use cluster::ids::{CopyNumber, Epoch, ShardUid};
 use pki::{ClusterId, Fingerprint, IssueAnswer, IssueError, IssueRequest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,9 @@ pub enum Call {
     AuthorityKey { authority: Fingerprint },
     /// What the node's copies of these shards know of themselves. Answer: `Reply<Vec<CopyAnswer>>`, without those that it does not keep.
     Copies(Vec<ShardUid>),
+    /// To the node of a shard's primary, which serves in this epoch: the copy `to` is to be the primary. Answer: `Reply<()>`, when the record
+    /// names it. After an error it may still happen: only the record says what holds. Asked again meanwhile, it is the same handover.
+    HandOver { shard: ShardUid, epoch: Epoch, to: CopyNumber },
 }
 
 /// What a new member needs to know.

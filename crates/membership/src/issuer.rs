@@ -4,10 +4,10 @@ use crate::authority::{self, AUTHORITY};
 use crate::call::{Call, EtcdAdmission, NewToken, Reply, Welcome};
 use crate::etcd::etcd_client;
 use crate::folder::{Folder, Member};
+use crate::peer::Answers;
 use crate::records::{self, Change, Records, RecordsError, issued_key, name_key, token_key};
 use base::clock::wall_ms;
 use cluster::failover::CopyAnswer;
-use cluster::ids::ShardUid;
 use cluster::keys::Key;
 use cluster::names::{NodeName, ZoneName};
 use cluster::records::{Addresses, Capacity, NodeRecord, Role, Unknown, Versions};
@@ -163,19 +163,15 @@ impl Issuer {
         Ok(self.records.change(change).await.map(|_| admission.answer))
     }
 
-    /// `copies`: what this node's copies of these shards know of themselves.
-    pub async fn answer_call(
-        &self,
-        peer: &Identity,
-        question: &[u8],
-        copies: impl Fn(&[ShardUid]) -> Vec<CopyAnswer>,
-    ) -> Vec<u8> {
+    /// `node`: of whose copies some calls are.
+    pub async fn answer_call(&self, peer: &Identity, question: &[u8], node: &dyn Answers) -> Vec<u8> {
         let call: Call = match pki::decode(question) {
             Ok(call) => call,
             Err(error) => return pki::encode::<Reply<()>>(&Err(error.to_string())),
         };
         match call {
-            Call::Copies(shards) => pki::encode::<Reply<Vec<CopyAnswer>>>(&Ok(copies(&shards))),
+            Call::Copies(shards) => pki::encode::<Reply<Vec<CopyAnswer>>>(&Ok(node.copies(&shards))),
+            Call::HandOver { shard, epoch, to } => pki::encode(&node.hand_over(shard, epoch, to).await),
             Call::Welcome => pki::encode(&self.welcome(peer).await),
             Call::RunEtcd { issue, peer_url } => pki::encode(&self.run_etcd(peer, &issue, &peer_url).await),
             Call::Renew(issue) => pki::encode(&self.renew(peer, &issue).await),

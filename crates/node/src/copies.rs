@@ -67,9 +67,10 @@ impl Node {
         let alone = Definition { port: 0, tls_port: 0, unixsocket: None, bind: Vec::new(), ..definition.clone() };
         // A copy that is as large as its RAM has no flash.
         let has_flash = definition.memory_limit_bytes > definition.ram_limit_bytes;
-        let limits = self.check_file_of(&alone, has_flash)?;
-        self.check_room(&name, limits)?;
+        let (ram, flash) = self.check_file_of(&alone, has_flash)?;
         let file = self.copy_file(&name);
+        // A copy that is opened again has its files. What other files took of the disk meanwhile does not keep it from its data.
+        self.check_room(&name, (ram, if file.exists() { 0 } else { flash }))?;
         write_secret(&file, &alone.file()).map_err(|error| io_error(&file, &error))?;
         let part = Part::Copy { proxy: proxy.map(|proxy| Arc::clone(&proxy.hub)), secret, has_flash };
         let opened = self.open_from(&name, &file, None, part);

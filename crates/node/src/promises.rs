@@ -116,9 +116,12 @@ impl Promises {
         self.keep(|memory| memory.acknowledges = true)
     }
 
-    /// It serves in this epoch, and has applied all that it has acknowledged.
+    /// It serves in this epoch, which it promises too, and has applied all that it has acknowledged.
     pub fn serve(&self, epoch: Epoch) -> Result<(), String> {
-        self.keep(|memory| (memory.served, memory.acknowledges) = (Some(epoch), false))
+        self.keep(|memory| {
+            memory.promised = memory.promised.max(epoch);
+            (memory.served, memory.acknowledges) = (Some(epoch), false);
+        })
     }
 
     /// A primary's heartbeat. False: it must not be acknowledged, and nothing else of this primary.

@@ -17,7 +17,7 @@ use crate::database::Database;
 use crate::promises::{CopyHost, CopyMemory, Promises};
 use crate::role::{FollowedShard, FollowerCommand, Following, LinkState, PrimaryAddress};
 use base::clock::wall_ms;
-use cluster::failover::{Report, Standing};
+use cluster::failover::{Handover, Hindrance, Report, Standing};
 use cluster::ids::{CopyNumber, Epoch, ShardUid, replication_id};
 use cluster::records::Member;
 use engine::replication::{BootClock, Id, Mark, Serving};
@@ -27,6 +27,7 @@ use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How often the copy's thread looks at its lease and at its replicas.
 const PAUSE: Duration = Duration::from_millis(25);
@@ -50,6 +51,8 @@ pub struct Term {
     pub epoch: Epoch,
     /// As it is recorded for this epoch, with this copy in it.
     pub in_sync: Vec<Member>,
+    /// The last primary has named this copy and serves no more, so no lease is waited for.
+    pub is_handed_over: bool,
     /// The stripes of the shard.
     pub owns: Arc<dyn Fn(usize) -> bool + Send + Sync>,
 }
@@ -105,9 +108,21 @@ struct Shared {
     requirements: Requirements,
     /// What the thread has found last.
     wanted: Option<(Epoch, Vec<Member>)>,
+    handover: Option<HandingOver>,
     trouble: Option<String>,
     /// The thread has something to do before its pause is over.
     is_woken: bool,
+}
+
+/// The copy was asked to make another one primary.
+struct HandingOver {
+    to: CopyNumber,
+    /// Commands are rejected.
+    is_begun: bool,
+    /// The record is to be written that names the other copy.
+    is_ready: bool,
+    /// For those who have asked.
+    outcome: watch::Sender<Option<Result<(), String>>>,
 }
 
 #[derive(Clone)]
@@ -118,6 +133,16 @@ enum Assigned {
     Serve(Term),
     /// The thread ends.
     End,
+}
+
+impl Shared {
+    /// The epoch in which it serves, or is about to.
+    fn term(&self) -> Option<Epoch> {
+        match &self.assigned {
+            Assigned::Promote(term) | Assigned::Serve(term) => Some(term.epoch),
+            _ => None,
+        }
+    }
 }
 
 impl Assigned {
@@ -156,6 +181,7 @@ impl ShardCopy {
             reached: 0,
             requirements: Requirements::default(),
             wanted: None,
+            handover: None,
             trouble: None,
             is_woken: false,
         };
@@ -199,6 +225,37 @@ impl ShardCopy {
         self.assign(Assigned::Serve(term));
     }
 
+    /// Has this copy, the primary of this epoch, make another one of the in-sync set primary: its commands are rejected, and when the other
+    /// one has everything, [`ShardCopy::wanted_handover`] says that the record is to be written. Ends when the copy follows the other one,
+    /// or says what hinders.
+    pub async fn hand_over(&self, epoch: Epoch, to: CopyNumber) -> Result<(), String> {
+        let mut outcome = self.begin_hand_over(epoch, to)?;
+        let ended = outcome.wait_for(Option::is_some).await.map(|outcome| outcome.clone());
+        ended.ok().flatten().unwrap_or_else(|| Err("the copy has another role now".to_owned()))
+    }
+
+    fn begin_hand_over(
+        &self,
+        epoch: Epoch,
+        to: CopyNumber,
+    ) -> Result<watch::Receiver<Option<Result<(), String>>>, String> {
+        let mut shared = self.shared.lock();
+        if self.serving().epoch() != Some(epoch) {
+            return Err(format!("{} is not the primary of epoch {epoch}", self.database.name()));
+        }
+        let handover = match &mut shared.handover {
+            Some(other) if other.to != to => return Err(Hindrance::Busy(other.to).to_string()),
+            Some(same) => same,
+            none => {
+                none.insert(HandingOver { to, is_begun: false, is_ready: false, outcome: watch::Sender::new(None) })
+            }
+        };
+        let outcome = handover.outcome.subscribe();
+        drop(shared);
+        self.wake();
+        Ok(outcome)
+    }
+
     /// Serves nobody and follows nobody. No reply leaves any more that this copy has made as a primary, when this returns.
     pub fn rest(&self) {
         self.assign(Assigned::Rest);
@@ -220,6 +277,11 @@ impl ShardCopy {
         }
         // Before anything else may serve.
         self.serving().end();
+        if let Some(handover) = shared.handover.take() {
+            let follows = matches!(&assigned, Assigned::Follow(primary) if primary.copy == handover.to && shared.term() < Some(primary.epoch));
+            let changed = || Err("the shard's record has changed meanwhile".to_owned());
+            handover.outcome.send_replace(Some(if follows { Ok(()) } else { changed() }));
+        }
         (shared.assigned, shared.wanted, shared.trouble) = (assigned, None, None);
         shared.number += 1;
         drop(shared);
@@ -289,6 +351,14 @@ impl ShardCopy {
         let follower_error = || following.and_then(|following| following.error.lock().clone());
         let trouble = shared.trouble.clone().or_else(follower_error);
         CopyStatus { role, offset: self.database.applied_offset(), trouble }
+    }
+
+    /// The epoch in which it has served, and the copy to which it hands over: the record that says so is to be written
+    /// ([`cluster::failover::duty::handed_over`]) in place of the last one of this epoch, until the record is another one.
+    pub fn wanted_handover(&self) -> Option<(Epoch, CopyNumber)> {
+        let shared = self.shared.lock();
+        let handover = shared.handover.as_ref().filter(|handover| handover.is_ready)?;
+        Some((shared.term()?, handover.to))
     }
 
     /// The epoch in which it serves, and the in-sync set to record for it, if that is to be changed: in a transaction that compares the
@@ -361,9 +431,15 @@ impl ShardCopy {
                 self.database.become_replica(Following::in_shard(shard, wall_ms()))?;
             }
             Assigned::Promote(term) => {
-                self.promises.promise(term.epoch)?;
+                // Who has handed over asks for nothing any more. Then the promise is made with the note that this copy serves: nobody serves
+                // meanwhile, so one durable write less counts.
+                if !term.is_handed_over {
+                    self.promises.promise(term.epoch)?;
+                }
                 self.stop_following(FollowerCommand::Promote);
-                self.wait_for_grants(number)?;
+                if !term.is_handed_over {
+                    self.wait_for_grants(number)?;
+                }
                 self.take_term(&term, number)?;
             }
             Assigned::Serve(term) => {
@@ -435,6 +511,64 @@ impl ShardCopy {
         Ok(())
     }
 
+    /// The next step of a handover, if the copy was asked for one. True: it is under way.
+    fn go_on_handing_over(&self, term: &Term, number: u64, end: impl Fn() -> u64) -> bool {
+        let serving = self.serving();
+        let (to, is_begun) = {
+            let shared = self.shared.lock();
+            let Some(handover) = shared.handover.as_ref().filter(|_| shared.number == number) else { return false };
+            (handover.to, handover.is_begun)
+        };
+        if !is_begun {
+            let begun = if serving.is_open() { serving.hand_over(to) } else { Err(Hindrance::NoLease) };
+            if let Err(why) = begun {
+                self.end_handover(number, why);
+                return false;
+            }
+            tracing::info!("copy {} hands over to copy {to}", self.database.name());
+            self.database.set_owned(|_| false);
+            self.change_handover(number, |handover| handover.is_begun = true);
+        }
+        let why = match serving.handover(end()) {
+            Handover::Waits => return true,
+            Handover::Ready(_) => {
+                if serving.is_open() {
+                    serving.settle();
+                    self.journaling().wake_replies();
+                    self.change_handover(number, |handover| handover.is_ready = true);
+                    self.promises.changed();
+                }
+                return true;
+            }
+            Handover::GivenUp(why) => why,
+            Handover::None => Hindrance::NotInSync(to),
+        };
+        tracing::warn!("copy {} does not hand over: {why}", self.database.name());
+        if serving.is_open() && serving.has_lease() {
+            self.database.set_owned(|stripe| (term.owns)(stripe));
+        }
+        self.end_handover(number, why);
+        false
+    }
+
+    fn change_handover(&self, number: u64, change: impl FnOnce(&mut HandingOver)) {
+        let mut shared = self.shared.lock();
+        if shared.number == number
+            && let Some(handover) = &mut shared.handover
+        {
+            change(handover);
+        }
+    }
+
+    fn end_handover(&self, number: u64, why: Hindrance) {
+        let mut shared = self.shared.lock();
+        if shared.number == number
+            && let Some(handover) = shared.handover.take()
+        {
+            handover.outcome.send_replace(Some(Err(why.to_string())));
+        }
+    }
+
     /// Opens the copy when it has a serving lease, closes it when it has none, and finds which in-sync set is to be recorded.
     fn watch(&self) {
         let (term, number) = {
@@ -443,15 +577,20 @@ impl ShardCopy {
             (term.clone(), shared.number)
         };
         let (serving, stream) = (self.serving(), &self.journaling().stream);
+        let end = || stream.mark().map_or(0, |mark| mark.offset);
+        let hands_over = self.go_on_handing_over(&term, number, end);
         let (has_lease, is_open) = (serving.has_lease(), serving.is_open());
         if has_lease && !is_open {
+            if hands_over {
+                return;
+            }
             serving.open();
             self.database.set_owned(|stripe| (term.owns)(stripe));
         } else if !has_lease && is_open {
             tracing::warn!("copy {} has no serving lease any more: its commands are rejected", self.database.name());
             self.close();
         }
-        let (wanted, holds_up) = serving.wanted(|| stream.mark().map_or(0, |mark| mark.offset));
+        let (wanted, holds_up) = serving.wanted(end);
         if holds_up {
             self.journaling().wake_replies();
         }

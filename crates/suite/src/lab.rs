@@ -108,6 +108,10 @@ impl Lab {
         Program::flintkv(&self.flintkv)
     }
 
+    pub fn binary(&self) -> &Path {
+        &self.flintkv
+    }
+
     pub fn base(&self) -> &Path {
         &self.base
     }

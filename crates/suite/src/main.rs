@@ -1,14 +1,15 @@
 //! Owns `bench-suite`, the program behind `make bench`: all published figures, measured on this machine within one run, with
 //! their targets. It is no part of the binary that is shipped. Never knows the server's code.
 //!
-//! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `keys`, `endurance`, `commands`, `replication`, `cluster`, `durability` and
-//! `scenarios` measure.
+//! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `keys`, `endurance`, `commands`, `replication`, `cluster`, `failover`,
+//! `durability` and `scenarios` measure.
 
 mod cluster;
 mod cold;
 mod commands;
 mod durability;
 mod endurance;
+mod failover;
 mod figure;
 mod hot;
 mod keys;
@@ -40,7 +41,7 @@ struct Args {
     /// The restart of a hundred million keys too: ten minutes and 32 GB of flash more
     #[arg(long, conflicts_with = "quick")]
     big: bool,
-    /// Only these groups: hot, cold, endurance, keys, commands, replication, cluster, durability, scenarios. Repeatable
+    /// Only these groups: hot, cold, endurance, keys, commands, replication, cluster, failover, durability, scenarios. Repeatable
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Figures and the measurements behind them, as JSON
@@ -59,7 +60,7 @@ struct Args {
 
 type Measure = fn(&mut Lab) -> Result<Vec<Figure>>;
 
-const GROUPS: [(&str, &str, Measure); 9] = [
+const GROUPS: [(&str, &str, Measure); 10] = [
     ("hot", "all in RAM, and with flash, against redis-server", hot::measure),
     ("cold", "nothing in RAM", cold::measure),
     ("endurance", "flash that is nearly full", endurance::measure),
@@ -67,6 +68,7 @@ const GROUPS: [(&str, &str, Measure); 9] = [
     ("commands", "redis-benchmark's list, scripts, pub/sub, small collections", commands::measure),
     ("replication", "a primary with a replica, copies, and a primary that is lost", replication::measure),
     ("cluster", "four shards on two nodes, against one node", cluster::measure),
+    ("failover", "a shard with a replica that loses its primary", failover::measure),
     (
         "durability",
         "a dataset that survives restarts: what a journal costs, restarts, and what is lost",

@@ -74,29 +74,55 @@ impl Capture {
 /// Reads a file with the output of MONITOR, or of `redis-cli MONITOR`. `report` gets the part of the file that is read,
 /// 0 to 1.
 pub fn read_capture(path: &Path, report: &dyn Fn(f64)) -> Result<Capture, Error> {
-    let about = |error: &dyn std::fmt::Display| Error::new(format!("{}: {error}", path.display()));
-    let file = File::open(path).map_err(|error| about(&error))?;
-    let size = file.metadata().map_err(|error| about(&error))?.len().max(1);
-    let mut lines = BufReader::with_capacity(BUFFER_BYTES, file);
-    let (mut capture, mut line, mut reported) = (Capture::new(true, None), Vec::new(), 0);
-    while lines.read_until(b'\n', &mut line).map_err(|error| about(&error))? > 0 {
-        capture.line(line.trim_ascii_end());
-        line.clear();
-        if capture.bytes - reported >= BUFFER_BYTES as u64 {
-            reported = capture.bytes;
-            report((reported as f64 / size as f64).min(1.0));
-        }
-    }
+    let mut capture = Capture::new(true, None);
+    for_each_line(path, report, |line| capture.line(line))?;
     if capture.commands == 0 {
-        return Err(about(
-            &"no line has the format of MONITOR, such as: 1700000000.123456 [0 127.0.0.1:6379] \"GET\" \"key\"",
-        )
-        .hint("write one with: redis-cli -h HOST MONITOR > FILE"));
+        return Err(without_commands(path));
     }
     capture.written.finish();
     // Count all keys of the capture, including those that were only read.
     capture.written.keys = capture.usage.keys().round() as u64;
     Ok(capture)
+}
+
+/// Calls `each` with every use of a value in such a file, in its order: the logical database, the key, and how the value is used.
+pub fn read_uses(path: &Path, mut each: impl FnMut(u32, &[u8], Use)) -> Result<(), Error> {
+    let mut commands = 0u64;
+    for_each_line(path, &|_| (), |line| {
+        if let Some((_, db, words)) = parsed(line) {
+            commands += 1;
+            uses(&words, |key, kind| each(db, key, kind));
+        }
+    })?;
+    if commands == 0 { Err(without_commands(path)) } else { Ok(()) }
+}
+
+fn for_each_line(path: &Path, report: &dyn Fn(f64), mut each: impl FnMut(&[u8])) -> Result<(), Error> {
+    let file = File::open(path).map_err(|error| about(path, &error))?;
+    let size = file.metadata().map_err(|error| about(path, &error))?.len().max(1);
+    let mut lines = BufReader::with_capacity(BUFFER_BYTES, file);
+    let (mut line, mut read, mut reported) = (Vec::new(), 0, 0);
+    loop {
+        match lines.read_until(b'\n', &mut line).map_err(|error| about(path, &error))? {
+            0 => return Ok(()),
+            bytes => read += bytes,
+        }
+        each(line.trim_ascii_end());
+        line.clear();
+        if read - reported >= BUFFER_BYTES {
+            reported = read;
+            report((read as f64 / size as f64).min(1.0));
+        }
+    }
+}
+
+fn about(path: &Path, error: &dyn std::fmt::Display) -> Error {
+    Error::new(format!("{}: {error}", path.display()))
+}
+
+fn without_commands(path: &Path) -> Error {
+    about(path, &"no line has the format of MONITOR, such as: 1700000000.123456 [0 127.0.0.1:6379] \"GET\" \"key\"")
+        .hint("write one with: redis-cli -h HOST MONITOR > FILE")
 }
 
 /// The time, the logical database and the command of a line.
@@ -170,7 +196,14 @@ mod tests {
         // A read of a key that was just set is a hit; the other keys are used again after 100 and 50 keys.
         assert_eq!((curve.hit_ratio(2.0), curve.hit_ratio(64.0)), (Some(0.5), Some(0.5)));
         assert!(curve.hit_ratio(139.0).is_some_and(|ratio| ratio > 0.99), "{curve:?}");
+        let mut used = Vec::new();
+        read_uses(&path, |db, key, kind| used.push((db, key.to_vec(), kind))).expect("a capture");
+        assert_eq!(
+            (used.len(), &used[3..5]),
+            (6000, &[(0, b"key:0001".to_vec(), Use::Overwrite), (0, b"key:0001".to_vec(), Use::Read)][..])
+        );
         std::fs::write(&path, "nothing of the kind\n").expect("written");
+        assert!(read_uses(&path, |_, _, _| ()).is_err_and(|error| error.message.contains("MONITOR")));
         assert!(read_capture(&path, &|_| ()).is_err_and(|error| error.message.contains("MONITOR")));
         assert!(read_capture(&directory.path().join("none"), &|_| ()).is_err());
     }

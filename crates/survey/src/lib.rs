@@ -24,6 +24,7 @@ mod watch;
 
 pub use access::{Use, uses};
 pub use address::Address;
+pub use capture::read_uses;
 pub use learn::{SampledWorkload, Stage, Uses};
 pub use look::{Traffic, look};
 pub use reuse::Usage;

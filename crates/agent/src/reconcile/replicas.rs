@@ -4,7 +4,7 @@
 use super::{LocalCopy, Reconciler, functions_revision, take_functions_again};
 use crate::lives::{self, Life, Roles};
 use crate::replica_stream;
-use cluster::failover::duty::{Duty, duty, resumed};
+use cluster::failover::duty::{Duty, duty, handed_over, resumed};
 use cluster::ids::{CopyNumber, DatabaseId, Epoch, Incarnation, ShardNumber, shard_uid};
 use cluster::keys::Key;
 use cluster::records::{self, Member, ShardRecord, SpecRecord};
@@ -62,9 +62,10 @@ impl CopyHost for Host {
 }
 
 impl LocalCopy {
-    /// The in-sync set is to be changed in the shard's record.
+    /// The shard's record is to be changed: its in-sync set, or its primary.
     pub(super) fn wants_a_change(&self) -> bool {
-        self.replicated.as_ref().is_some_and(|replicated| replicated.copy.wanted_in_sync().is_some())
+        let wants = |copy: &ShardCopy| copy.wanted_in_sync().is_some() || copy.wanted_handover().is_some();
+        self.replicated.as_ref().is_some_and(|replicated| wants(&replicated.copy))
     }
 }
 
@@ -129,7 +130,8 @@ impl Reconciler {
         let standing = copy.standing();
         let term = |epoch, in_sync: &[Member]| {
             let owns = owns.clone();
-            Term { epoch, in_sync: in_sync.to_vec(), owns: Arc::new(move |stripe| owns[stripe]) }
+            let owns = Arc::new(move |stripe: usize| owns[stripe]);
+            Term { epoch, in_sync: in_sync.to_vec(), is_handed_over: record.is_handed_over(), owns }
         };
         let mut is_done = true;
         match duty(record, &standing) {
@@ -137,14 +139,22 @@ impl Reconciler {
                 self.flush_replicated(which, &copy, records, record, &standing.me, &term)?;
                 is_done = false;
             }
-            Duty::Serve => self.record_in_sync(which, &copy, record)?,
+            Duty::Serve => match copy.wanted_handover().filter(|(epoch, _)| *epoch == record.epoch) {
+                Some((_, to)) => {
+                    is_done = false;
+                    if let Some(record) = self.hand_over(which, record, to)? {
+                        return self.step_replicated(view, which, records, &record, owns);
+                    }
+                }
+                None => self.record_in_sync(which, &copy, record)?,
+            },
             Duty::Follow { primary, epoch } => copy.follow(self.primary_address(view, which, record, primary, epoch)?),
             // This process wrote that epoch itself.
-            Duty::Promote(epoch) if resumed_epoch == Some(epoch) => {
+            Duty::Promote { epoch, .. } if resumed_epoch == Some(epoch) => {
                 copy.serve(term(epoch, &record.in_sync));
                 is_done = false;
             }
-            Duty::Promote(epoch) => {
+            Duty::Promote { epoch, .. } => {
                 if !matches!(copy.status().role, CopyRole::Promotes(_)) {
                     take_functions_again(&self.local_copy(which).database, records);
                 }
@@ -261,6 +271,22 @@ impl Reconciler {
             copy.recorded(epoch, &next.in_sync);
         }
         Ok(())
+    }
+
+    /// Writes that the copy `to` is the primary from now on. Returns the record, if it is certain that it was written. If not, this is done
+    /// again until another record comes: the copy here serves nobody meanwhile.
+    fn hand_over(
+        &mut self,
+        which: CopyName,
+        record: &Revised<ShardRecord>,
+        to: CopyNumber,
+    ) -> Result<Option<Revised<ShardRecord>>, String> {
+        let next = handed_over(record, to);
+        let Some(revision) = self.write_shard(which, record.revision, &next, Change::default())? else {
+            return Ok(None);
+        };
+        self.replicated(which).written = revision;
+        Ok(Some(Revised { revision, record: Arc::new(next) }))
     }
 
     /// Deletes all keys, as an operator has asked. Nobody writes meanwhile, and the record that says so takes the next epoch: whoever comes

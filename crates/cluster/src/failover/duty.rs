@@ -9,8 +9,9 @@ pub enum Duty {
     Serve,
     /// It is a replica of this copy.
     Follow { primary: CopyNumber, epoch: Epoch },
-    /// It was named: promise the epoch, apply everything, wait for the end of what was granted, note that it serves, serve.
-    Promote(Epoch),
+    /// It was named: promise the epoch, apply everything, wait for the end of what was granted, note that it serves, serve. If the last
+    /// primary has handed over, there is nothing to wait for: it serves no more, and the leases of earlier ones ended before it served.
+    Promote { epoch: Epoch, is_handed_over: bool },
     /// It has served in the record's epoch, has everything, and was restarted: write the record with this epoch, promise it, note that it
     /// serves, serve. While it was primary it has granted nothing, so there is nothing to wait for. A shard that has never served begins like
     /// that too.
@@ -51,7 +52,7 @@ pub fn duty(record: &ShardRecord, standing: &Standing) -> Duty {
     match *served == Some(record.epoch) {
         true if *serves => Duty::Serve,
         true => Duty::Resume(record.epoch.next()),
-        false => Duty::Promote(record.epoch),
+        false => Duty::Promote { epoch: record.epoch, is_handed_over: record.is_handed_over() },
     }
 }
 
@@ -63,4 +64,10 @@ pub fn resumed(record: &ShardRecord, me: &Member, epoch: Epoch) -> ShardRecord {
         next.in_sync = vec![me.clone()];
     }
     next
+}
+
+/// The record by which a primary hands over to a copy of its set. It stays in the set itself, because it has everything too.
+pub fn handed_over(record: &ShardRecord, to: CopyNumber) -> ShardRecord {
+    let epoch = record.epoch.next();
+    ShardRecord { epoch, primary: to, handed_over: Some(epoch), ..record.clone() }
 }

@@ -12,8 +12,12 @@
 //! 4. The controller names a recorded copy, with the next epoch, and takes the old primary out of the set, in one transaction.
 //! 5. The named copy promises to acknowledge no older epoch, durably, applies what it has received, and waits until the leases that it has
 //!    granted have ended. Only then it notes, durably, that it serves in this epoch, and serves.
+//!    If the last primary has handed over, there are no leases to wait for.
 //! 6. A copy that was restarted after it has served in the record's epoch takes the next epoch by a transaction before it serves, and only if
 //!    it has everything that it had.
+//! 7. A primary hands over ([`Primary::hand_over`]) when it runs no command any more and every required copy has everything that it has. It
+//!    names the next primary itself, in one transaction that leaves the set as it is. From before that on it does not serve any more, unless
+//!    a newer record of its epoch shows that the transaction cannot be committed.
 //!
 //! A copy whose dataset may miss something takes a new incarnation, so that a record that names the old one does not mean it.
 //!
@@ -28,7 +32,7 @@ use crate::ids::Epoch;
 
 pub use controller::{Choice, CopyAnswer, Report, choose};
 pub use duty::{Duty, Standing, duty};
-pub use primary::Primary;
+pub use primary::{Handover, Hindrance, Primary};
 pub use replica::Replica;
 
 /// Between two heartbeats of a primary.
@@ -40,6 +44,8 @@ pub const LEASE_GRANTED_MS: u64 = 1_500;
 pub const LEASE_COUNTED_MS: u64 = 1_300;
 /// A replica that was silent for so long leaves the in-sync set.
 pub const SILENCE_MS: u64 = 800;
+/// A primary that wants to hand over rejects commands for at most so long while a required copy does not have everything.
+pub const HANDOVER_MS: u64 = 2_000;
 
 /// A position in a shard's replication stream: the number of bytes before it.
 pub type Offset = u64;

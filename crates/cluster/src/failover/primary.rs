@@ -1,10 +1,11 @@
 //! Owns what a primary knows of its replicas: what they have acknowledged, until when it may serve, and which change of the recorded set is
 //! due. Never sends a message or a transaction.
 
-use super::{Acknowledgement, HEARTBEAT_MS, Heartbeat, LEASE_COUNTED_MS, Offset, SILENCE_MS};
+use super::{Acknowledgement, HANDOVER_MS, HEARTBEAT_MS, Heartbeat, LEASE_COUNTED_MS, Offset, SILENCE_MS};
 use crate::ids::{CopyNumber, Epoch, Incarnation};
 use crate::records::{Member, Unknown};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 
 /// Older heartbeats grant nothing any more when they are acknowledged.
 const HEARTBEATS_KEPT: usize = LEASE_COUNTED_MS.div_ceil(HEARTBEAT_MS) as usize + 1;
@@ -22,6 +23,52 @@ pub struct Primary {
     diverged: BTreeSet<CopyNumber>,
     /// Numbers, and when they were sent.
     heartbeats: VecDeque<(u64, u64)>,
+    hands_over: Option<HandsOver>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct HandsOver {
+    to: CopyNumber,
+    until_ms: u64,
+    /// The transaction may have been sent.
+    is_ready: bool,
+}
+
+/// How far a handover is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handover {
+    /// None is under way. If one was: the copy that it named has left the set.
+    None,
+    /// A required copy has not acknowledged everything yet.
+    Waits,
+    /// Every reply so far may leave. The record that names this copy ([`super::duty::handed_over`]) is to be written, and written again if
+    /// it is not certain that it was, until the record is another one.
+    Ready(CopyNumber),
+    /// This copy may go on as if it had not been asked.
+    GivenUp(Hindrance),
+}
+
+/// Why a primary does not hand over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hindrance {
+    NotInSync(CopyNumber),
+    /// It hands over to this copy.
+    Busy(CopyNumber),
+    NoLease,
+    TooSlow,
+}
+
+impl fmt::Display for Hindrance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Hindrance::NotInSync(copy) => write!(f, "copy {copy} is not in sync"),
+            Hindrance::Busy(copy) => write!(f, "the primary is handing over to copy {copy}"),
+            Hindrance::NoLease => f.write_str("the primary has no serving lease"),
+            Hindrance::TooSlow => {
+                write!(f, "a copy of the in-sync set did not have the newest writes within {HANDOVER_MS} ms")
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -65,6 +112,7 @@ impl Primary {
             change: None,
             diverged: BTreeSet::new(),
             heartbeats: VecDeque::new(),
+            hands_over: None,
             me,
             epoch,
         }
@@ -96,7 +144,7 @@ impl Primary {
 
     /// Whether [`Primary::wanted`] may begin to require a copy now.
     pub fn may_add(&self, now_ms: u64) -> bool {
-        self.change.is_none() && self.others.values().any(|known| known.may_join(now_ms))
+        self.change.is_none() && self.hands_over.is_none() && self.others.values().any(|known| known.may_join(now_ms))
     }
 
     /// The next heartbeat, for every replica, if it is due.
@@ -110,7 +158,64 @@ impl Primary {
         if self.heartbeats.len() > HEARTBEATS_KEPT {
             self.heartbeats.pop_front();
         }
-        Some(Heartbeat { epoch: self.epoch, number, has_lease: self.has_lease(now_ms) })
+        // One that waits for etcd to hand over does not serve: if etcd does not hear it, a controller may name somebody.
+        let has_lease = self.has_lease(now_ms) && !self.is_ready();
+        Some(Heartbeat { epoch: self.epoch, number, has_lease })
+    }
+
+    fn is_ready(&self) -> bool {
+        self.hands_over.is_some_and(|handover| handover.is_ready)
+    }
+
+    /// Begins to hand over to this copy. From now on no command may run, until [`Primary::handover`] says that it was given up.
+    pub fn hand_over(&mut self, to: CopyNumber, now_ms: u64) -> Result<(), Hindrance> {
+        match self.hands_over {
+            Some(other) if other.to != to => return Err(Hindrance::Busy(other.to)),
+            Some(_) => return Ok(()),
+            None if !self.has_lease(now_ms) => return Err(Hindrance::NoLease),
+            None => {}
+        }
+        if !self.is_settled_member(to) {
+            return Err(Hindrance::NotInSync(to));
+        }
+        if let Some(Change::Add { copy, is_sent: false, .. }) = self.change {
+            self.give_up_adding(copy);
+        }
+        self.hands_over = Some(HandsOver { to, until_ms: now_ms + HANDOVER_MS, is_ready: false });
+        Ok(())
+    }
+
+    pub fn hands_over(&self) -> bool {
+        self.hands_over.is_some()
+    }
+
+    /// How far the handover is. `end`: of the stream, to which nothing is added any more because no command runs.
+    pub fn handover(&mut self, end: Offset, now_ms: u64) -> Handover {
+        let Some(HandsOver { to, until_ms, is_ready }) = self.hands_over else { return Handover::None };
+        if is_ready {
+            return Handover::Ready(to);
+        }
+        let hindrance = match () {
+            () if !self.has_lease(now_ms) => Hindrance::NoLease,
+            () if !self.is_settled_member(to) => Hindrance::NotInSync(to),
+            () if self.acknowledged().is_some_and(|offset| offset >= end) => {
+                self.hands_over = Some(HandsOver { to, until_ms, is_ready: true });
+                return Handover::Ready(to);
+            }
+            () if now_ms >= until_ms => Hindrance::TooSlow,
+            () => return Handover::Waits,
+        };
+        self.hands_over = None;
+        Handover::GivenUp(hindrance)
+    }
+
+    /// The copy is recorded, and is not about to leave.
+    fn is_settled_member(&self, copy: CopyNumber) -> bool {
+        let is_changing = match self.change {
+            Some(Change::Add { copy: changing, .. } | Change::Remove(changing)) => changing == copy,
+            None => false,
+        };
+        self.required.contains_key(&copy) && !is_changing && !self.diverged.contains(&copy)
     }
 
     /// A replica follows: its dataset is a prefix of this copy's stream. `received` is what an acknowledgement of it would say.
@@ -147,9 +252,11 @@ impl Primary {
     #[must_use]
     pub fn may_be_refilled(&mut self, copy: CopyNumber) -> bool {
         let is_required = self.required.contains_key(&copy);
-        if is_required {
-            self.diverged.insert(copy);
-        }
+        match is_required {
+            true => self.diverged.insert(copy),
+            // With another dataset it may join again.
+            false => self.diverged.remove(&copy),
+        };
         !is_required
     }
 
@@ -157,6 +264,9 @@ impl Primary {
     /// written. Whatever becomes of it, [`Primary::recorded`] is told what is certain, and this is asked again. `end`: of the stream, no
     /// reply that depends on later bytes has left. So if [`Primary::may_add`], it is read when no reply can leave.
     pub fn wanted(&mut self, end: Offset, now_ms: u64) -> Option<Vec<Member>> {
+        if self.is_ready() {
+            return None;
+        }
         if self.change.is_none() {
             self.change = self.next_change(end, now_ms);
         }
@@ -164,11 +274,9 @@ impl Primary {
             Some(Change::Add { copy, from, is_sent }) => {
                 let known = self.required[copy];
                 if !*is_sent && now_ms >= known.heard_ms + SILENCE_MS {
-                    // Nothing was sent, so nobody can name it. Its connection may only stand still.
+                    // Its connection may only stand still.
                     let copy = *copy;
-                    self.required.remove(&copy);
-                    self.others.entry(copy).or_insert(known);
-                    self.change = None;
+                    self.give_up_adding(copy);
                     return None;
                 }
                 if known.received < *from {
@@ -188,6 +296,10 @@ impl Primary {
     /// The set that is recorded for this epoch: it was read or written, and is not older than what was told before.
     pub fn recorded(&mut self, in_sync: &[Member]) {
         let is_recorded = |copy: CopyNumber| in_sync.iter().any(|member| member.copy == copy);
+        if self.hands_over.is_some_and(|handover| handover.is_ready && !is_recorded(handover.to)) {
+            // Every transaction that hands over to it was to replace an older record.
+            self.hands_over = None;
+        }
         match self.change {
             Some(Change::Add { copy, .. }) if is_recorded(copy) => self.change = None,
             Some(Change::Remove(copy)) if !is_recorded(copy) => {
@@ -201,6 +313,15 @@ impl Primary {
         }
     }
 
+    /// Nothing was sent, so nobody can name it.
+    fn give_up_adding(&mut self, copy: CopyNumber) {
+        let known = self.required.remove(&copy).filter(|_| !self.diverged.remove(&copy));
+        if let Some(known) = known {
+            self.others.entry(copy).or_insert(known);
+        }
+        self.change = None;
+    }
+
     fn next_change(&mut self, end: Offset, now_ms: u64) -> Option<Change> {
         let leaves = self.required.iter().find(|(copy, known)| {
             let is_silent = now_ms >= known.heard_ms + SILENCE_MS;
@@ -209,6 +330,9 @@ impl Primary {
         });
         if let Some((copy, _)) = leaves {
             return Some(Change::Remove(*copy));
+        }
+        if self.hands_over.is_some() {
+            return None;
         }
         let joins = self.others.iter().find(|(_, known)| known.may_join(now_ms)).map(|(copy, _)| *copy)?;
         let known = self.others.remove(&joins)?;

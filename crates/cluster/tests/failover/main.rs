@@ -3,6 +3,7 @@
 //!
 //! `FLINTKV_HISTORIES` is the least number of histories, 1,000 by default.
 
+mod joining;
 mod mutants;
 mod sim;
 
@@ -32,5 +33,8 @@ fn nothing_acknowledged_is_lost_and_no_read_is_stale() {
         least("reads", totals.reads);
         least("refills", totals.refills);
         least("unknown transactions", totals.unknown);
+        least("handovers", totals.handovers);
+        least("handovers that were given up", totals.handovers_given_up);
+        least("replies after a handover", totals.late);
     }
 }

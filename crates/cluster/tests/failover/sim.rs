@@ -2,7 +2,8 @@
 
 use base::random::SplitMix64;
 use cluster::failover::{
-    Acknowledgement, Choice, Duty, Heartbeat, Primary, Replica, Report, Standing, choose, duty, duty::resumed,
+    Acknowledgement, Choice, Duty, Handover, Heartbeat, Primary, Replica, Report, Standing, choose, duty,
+    duty::{handed_over, resumed},
 };
 use cluster::ids::{CopyNumber, Epoch, Incarnation, NodeId};
 use cluster::records::{Assignment, Member, ShardRecord, Unknown};
@@ -32,6 +33,14 @@ pub enum Mutant {
     RefilledAsItWas,
     RestartsInItsEpoch,
     LeaseCountedFromTheAnswer,
+    /// A primary hands over before the next one has everything.
+    HandsOverTooEarly,
+    /// A primary whose transaction has an unknown outcome serves again.
+    ServesAfterUnknown,
+    /// A named copy never waits for the leases that it has granted.
+    NeverWaits,
+    /// After a handover, the old primary is not required before it has followed.
+    OldPrimaryNotRequired,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +59,10 @@ pub struct Totals {
     pub refills: u64,
     pub unknown: u64,
     pub unavailable: u64,
+    pub handovers: u64,
+    pub handovers_given_up: u64,
+    /// Replies that left when their copy did not serve any more.
+    pub late: u64,
 }
 
 impl Totals {
@@ -63,6 +76,9 @@ impl Totals {
         self.refills += other.refills;
         self.unknown += other.unknown;
         self.unavailable += other.unavailable;
+        self.handovers += other.handovers;
+        self.handovers_given_up += other.handovers_given_up;
+        self.late += other.late;
     }
 }
 
@@ -109,6 +125,14 @@ struct Process {
     upstream: Option<Upstream>,
     transaction: Option<InFlight>,
     waiting: Vec<Waiting>,
+    /// They may leave whenever they can, since the copy has handed over.
+    settled: Vec<Settled>,
+}
+
+/// A reply, and the log that it shows.
+struct Settled {
+    waiting: Waiting,
+    log: Log,
 }
 
 /// A command that has run, whose reply has not left.
@@ -299,7 +323,8 @@ impl Sim {
         match self.random.below(100) {
             0..36 => (0..=self.random.below(6)).for_each(|_| self.deliver(copy)),
             36..68 => self.tick(copy),
-            68..78 => self.command(copy),
+            68..76 => self.command(copy),
+            76..78 => self.ask_to_hand_over(copy),
             78..88 => self.etcd_step(copy),
             88..93 => self.control(),
             93 => self.now_ms += self.random.below(1_500),
@@ -361,6 +386,7 @@ impl Sim {
             upstream: None,
             transaction: None,
             waiting: Vec::new(),
+            settled: Vec::new(),
         });
     }
 
@@ -419,7 +445,7 @@ impl Sim {
         let node = &mut self.nodes[copy];
         let process = node.process.as_mut().expect("it runs");
         let Some(primary) = &process.primary else { return };
-        if !no_lease && !primary.has_lease(local) {
+        if primary.hands_over() || !no_lease && !primary.has_lease(local) {
             return;
         }
         if !is_read {
@@ -448,31 +474,91 @@ impl Sim {
         process.waiting = stay;
         let leave: Vec<Waiting> = leave;
         for waiting in leave {
-            let node = &mut self.nodes[copy];
-            let log = &node.disk.log[..waiting.position];
-            node.disk.acknowledged = node.disk.acknowledged.max(waiting.position);
-            let knows = |acknowledged: &[u64]| log.starts_with(acknowledged);
-            if waiting.is_read {
-                assert!(
-                    knows(&self.acknowledged[..waiting.acknowledged]),
-                    "copy {copy} answered a read with {log:?}, but {:?} was acknowledged before it was asked",
-                    &self.acknowledged[..waiting.acknowledged]
-                );
-                self.totals.reads += 1;
-            } else {
-                self.totals.acknowledged += 1;
-            }
+            let log = self.nodes[copy].disk.log[..waiting.position].to_vec();
+            self.nodes[copy].disk.acknowledged = self.nodes[copy].disk.acknowledged.max(waiting.position);
+            self.answer(copy, &waiting, &log);
+        }
+    }
+
+    /// A client gets a reply, which shows this log.
+    fn answer(&mut self, copy: usize, waiting: &Waiting, log: &[u64]) {
+        let knows = |acknowledged: &[u64]| log.starts_with(acknowledged);
+        if waiting.is_read {
             assert!(
-                knows(&self.acknowledged) || self.acknowledged.starts_with(log),
-                "copy {copy} acknowledges {log:?}, beside {:?}",
-                self.acknowledged
+                knows(&self.acknowledged[..waiting.acknowledged]),
+                "copy {copy} answered a read with {log:?}, but {:?} was acknowledged before it was asked",
+                &self.acknowledged[..waiting.acknowledged]
             );
-            if !waiting.is_read && log.len() > self.acknowledged.len() && self.is_told {
-                println!("{} ms: {copy} acknowledges {log:?}", self.now_ms);
+            self.totals.reads += 1;
+        } else {
+            self.totals.acknowledged += 1;
+        }
+        assert!(
+            knows(&self.acknowledged) || self.acknowledged.starts_with(log),
+            "copy {copy} acknowledges {log:?}, beside {:?}",
+            self.acknowledged
+        );
+        if log.len() > self.acknowledged.len() {
+            self.tell(|| format!("{copy} acknowledges {log:?}"));
+            self.acknowledged = log.to_vec();
+        }
+    }
+
+    /// A late reply of a copy that has handed over.
+    fn reply_late(&mut self, copy: usize) {
+        if !self.chance(3) {
+            return;
+        }
+        let process = self.nodes[copy].process.as_mut().expect("it runs");
+        if let Some(Settled { waiting, log }) = process.settled.pop() {
+            self.answer(copy, &waiting, &log);
+            self.totals.late += 1;
+        }
+    }
+
+    // Handovers
+
+    fn ask_to_hand_over(&mut self, copy: usize) {
+        let (local, to) = (self.local(copy), CopyNumber(((copy + 1 + self.random.index(2)) % COPIES) as u32));
+        if !self.runs(copy) {
+            return;
+        }
+        let process = self.nodes[copy].process.as_mut().expect("it runs");
+        let Some(primary) = &mut process.primary else { return };
+        if primary.hand_over(to, local).is_ok() {
+            self.tell(|| format!("{copy} is to hand over to {to}"));
+        }
+    }
+
+    /// The next step of a handover. Returns the copy that is to be recorded as the primary.
+    fn go_on_handing_over(&mut self, copy: usize) -> Option<CopyNumber> {
+        let local = self.local(copy);
+        let is_early = self.is(Mutant::HandsOverTooEarly);
+        let node = &mut self.nodes[copy];
+        let process = node.process.as_mut().expect("it runs");
+        let primary = process.primary.as_mut()?;
+        let was_asked = primary.hands_over();
+        let end = if is_early { 0 } else { node.disk.log.len() as u64 };
+        // Replies wait for the journal too, which is not of this machine.
+        let is_durable = !self.syncs_always || node.disk.synced == node.disk.log.len();
+        match primary.handover(end, local) {
+            Handover::Ready(to) => {
+                if is_durable {
+                    for waiting in process.waiting.drain(..) {
+                        let log = node.disk.log[..waiting.position].to_vec();
+                        node.disk.acknowledged = node.disk.acknowledged.max(waiting.position);
+                        process.settled.push(Settled { waiting, log });
+                    }
+                }
+                Some(to)
             }
-            if log.len() > self.acknowledged.len() {
-                self.acknowledged = log.to_vec();
+            Handover::GivenUp(why) => {
+                self.totals.handovers_given_up += 1;
+                self.tell(|| format!("{copy} does not hand over: {why}"));
+                None
             }
+            Handover::None if was_asked => unreachable!("it says that it was given up"),
+            Handover::None | Handover::Waits => None,
         }
     }
 
@@ -491,8 +577,9 @@ impl Sim {
         self.acknowledge(copy);
         self.obey(copy);
         self.feed(copy);
-        self.change_set(copy);
+        self.change_record(copy);
         self.reply(copy);
+        self.reply_late(copy);
     }
 
     fn apply(&mut self, copy: usize) {
@@ -544,6 +631,7 @@ impl Sim {
         let seen = self.nodes[copy].seen;
         let restarts = self.is(Mutant::RestartsInItsEpoch);
         let ignores_received = self.is(Mutant::ReceivedIsNotApplied);
+        let (never_waits, forgets_old) = (self.is(Mutant::NeverWaits), self.is(Mutant::OldPrimaryNotRequired));
         let syncs_always = self.syncs_always;
         let node = &mut self.nodes[copy];
         let process = node.process.as_mut().expect("it runs");
@@ -552,7 +640,7 @@ impl Sim {
             Standing { me: me.clone(), promised: process.replica.promised(), served: node.disk.served, serves };
         let mut duty = duty(&record, &standing);
         if let (true, Duty::Resume(_), false) = (restarts, duty, record.in_sync.is_empty()) {
-            duty = Duty::Promote(record.epoch);
+            duty = Duty::Promote { epoch: record.epoch, is_handed_over: false };
         }
         match duty {
             Duty::Serve => {
@@ -594,7 +682,7 @@ impl Sim {
                 process.primary = None;
                 process.upstream = None;
             }
-            Duty::Promote(epoch) => {
+            Duty::Promote { epoch, is_handed_over } => {
                 if process.promoting != Some(epoch) {
                     process.replica.promise(epoch);
                     node.disk.promised = epoch;
@@ -605,8 +693,13 @@ impl Sim {
                     process.received.clear();
                 }
                 node.disk.log.append(&mut process.received);
-                if process.replica.grants_have_ended(local) {
-                    self.serve(copy, epoch, me, &record.in_sync);
+                if is_handed_over || never_waits || process.replica.grants_have_ended(local) {
+                    let mut in_sync = record.in_sync.clone();
+                    if let Some(old) = self.etcd[seen - 1..seen].iter().find(|_| is_handed_over && forgets_old) {
+                        in_sync.retain(|member| member.copy != old.primary);
+                    }
+                    self.serve(copy, epoch, me, &in_sync);
+                    self.totals.handovers += u64::from(is_handed_over);
                     self.totals.promotions += 1;
                 }
             }
@@ -654,7 +747,8 @@ impl Sim {
         }
     }
 
-    fn change_set(&mut self, copy: usize) {
+    fn change_record(&mut self, copy: usize) {
+        let hands_over_to = self.go_on_handing_over(copy);
         let local = self.local(copy);
         let (removed_early, added_early) =
             (self.is(Mutant::RemovedBeforeRecorded), self.is(Mutant::AddedBeforeRequired));
@@ -666,6 +760,11 @@ impl Sim {
         let Some(primary) = &mut process.primary else { return };
         let mut record = self.etcd[node.seen].clone();
         if record.epoch != primary.epoch() {
+            return;
+        }
+        if let Some(to) = hands_over_to {
+            let record = handed_over(&record, to);
+            process.transaction = Some(InFlight { expected: node.seen, record, fate: Fate::Pending });
             return;
         }
         let before = primary.clone();
@@ -852,6 +951,7 @@ impl Sim {
     fn answer_of_etcd(&mut self, copy: usize) {
         let gives_up = !self.is_calm && self.chance(4);
         let unknown_is_failure = self.is(Mutant::UnknownIsFailure);
+        let reopens = self.is(Mutant::ServesAfterUnknown);
         let last = self.etcd.len() - 1;
         let node = &mut self.nodes[copy];
         let process = node.process.as_mut().expect("it runs");
@@ -859,7 +959,8 @@ impl Sim {
         if gives_up {
             // The answer does not arrive in time. What was sent may be committed later.
             self.totals.unknown += 1;
-            if let (true, Some(primary)) = (unknown_is_failure, &mut process.primary) {
+            let is_handover = sent.record.is_handed_over();
+            if let (true, Some(primary)) = (unknown_is_failure || reopens && is_handover, &mut process.primary) {
                 let recorded = self.etcd[node.seen].in_sync.clone();
                 let (epoch, me) = (primary.epoch(), member(copy, node.disk.incarnation));
                 let now = self.now_ms * node.rate / 1000;
@@ -880,7 +981,10 @@ impl Sim {
                 let is_mine = process.primary.as_ref().is_some_and(|primary| primary.epoch() == sent.record.epoch);
                 if is_mine {
                     process.primary.as_mut().expect("it is").recorded(&sent.record.in_sync);
-                } else if process.primary.is_none() && sent.record.epoch > process.replica.promised() {
+                } else if process.primary.is_none()
+                    && sent.record.primary == me.copy
+                    && sent.record.epoch > process.replica.promised()
+                {
                     let epoch = sent.record.epoch;
                     process.replica.promise(epoch);
                     node.disk.promised = epoch;

@@ -389,7 +389,7 @@ impl Sender<'_> {
             return self.here(Args::new(&[], &[]), true);
         };
         self.session.changed = true;
-        self.forwarding.watched = None;
+        let has_watched = self.forwarding.watched.take().is_some();
         match std::mem::take(&mut self.forwarding.watch_lost) {
             // Nobody knows whether the watched keys have changed.
             true => self.answer(|out| out.null_array()),
@@ -397,7 +397,8 @@ impl Sender<'_> {
                 if self.worker.hub.monitors.any() {
                     self.show_transaction(&multi);
                 }
-                self.enter_as(Kind::Pass(Part::passed(shard)), Some(multi), is_write);
+                let part = Part { has_watched, ..Part::passed(shard) };
+                self.enter_as(Kind::Pass(part), Some(multi), is_write);
             }
         }
         Ok(true)

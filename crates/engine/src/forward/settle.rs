@@ -210,6 +210,8 @@ enum Missing {
     Text(String),
     /// A part of it was passed on already.
     Cut(String),
+    /// A transaction was not run, as if what it has watched had changed.
+    Unwatched,
 }
 
 impl Replies<'_> {
@@ -228,6 +230,7 @@ impl Replies<'_> {
                 match ready!(self.poll_part(part, awaited.is_write, forwarding, output, cx)) {
                     Ok(()) => {}
                     Err(Missing::Text(text)) => Out::new(output, self.proto).error(&text),
+                    Err(Missing::Unwatched) => Out::new(output, self.proto).null_array(),
                     Err(Missing::Cut(error)) => return Poll::Ready(Err(End::Io(error))),
                 }
                 return Poll::Ready(Ok(was_new && output.get(from) == Some(&b'-')));
@@ -280,6 +283,7 @@ impl Replies<'_> {
         let why = match ready!(self.poll_part(part, is_write, forwarding, bytes, cx)) {
             Ok(()) => part.too_large.map(|bytes| self.worker.hub.dataset.memory.too_much(bytes).text()),
             Err(Missing::Text(text) | Missing::Cut(text)) => Some(text),
+            Err(Missing::Unwatched) => unreachable!("the reply to a transaction is passed on"),
         };
         if let Some(why) = why {
             bytes.clear();
@@ -317,6 +321,7 @@ impl Replies<'_> {
                     self.worker.stats().forwards_uncertain.add(1);
                     return Poll::Ready(Err(Missing::Text(UNCERTAIN.to_owned())));
                 }
+                PartState::Unwatched => return Poll::Ready(Err(Missing::Unwatched)),
                 PartState::Sent => {}
             }
             // A lost session has changed the state of all its parts.

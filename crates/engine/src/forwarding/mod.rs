@@ -118,6 +118,8 @@ pub struct Part {
     pub granted: usize,
     /// It has asked in vain, and the rest of it is dropped. Its length then.
     pub too_large: Option<usize>,
+    /// A transaction for which its session has watched keys: another session must not run it.
+    pub has_watched: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +131,8 @@ pub enum PartState {
     Down,
     /// The session was lost before the reply to a write.
     Uncertain,
+    /// It has not run, and the session that has watched keys for it is gone: nobody knows whether they have changed.
+    Unwatched,
 }
 
 impl Part {
@@ -140,23 +144,28 @@ impl Part {
     /// For a reply that is kept until it is complete.
     pub fn kept(shard: u16) -> Part {
         let extent = Extent::default();
-        Part { shard, state: PartState::Unsent, begins_at: 0, owed: 0, extent, granted: FREE_BYTES, too_large: None }
+        let (state, has_watched) = (PartState::Unsent, false);
+        Part { shard, state, begins_at: 0, owed: 0, extent, granted: FREE_BYTES, too_large: None, has_watched }
     }
 
     /// Its session was lost after so many bytes. What has not left cannot have run, and a read may run again.
     pub fn lose(&mut self, is_write: bool, sent: u64) {
         if self.state == PartState::Sent {
             let is_uncertain = is_write && sent > self.begins_at;
-            (self.state, self.extent) =
-                (if is_uncertain { PartState::Uncertain } else { PartState::Unsent }, Extent::default());
+            self.state = if is_uncertain { PartState::Uncertain } else { self.not_run() };
+            self.extent = Extent::default();
         }
     }
 
     /// It has not run.
     pub fn reject(&mut self) {
         if self.state == PartState::Sent {
-            (self.state, self.extent) = (PartState::Unsent, Extent::default());
+            (self.state, self.extent) = (self.not_run(), Extent::default());
         }
+    }
+
+    fn not_run(&self) -> PartState {
+        if self.has_watched { PartState::Unwatched } else { PartState::Unsent }
     }
 }
 

@@ -4,7 +4,7 @@
 //! Replies read atomic numbers only. Whoever moves the state machine publishes them under its lock.
 
 use super::BootClock;
-use cluster::failover::{Acknowledgement, Heartbeat, Primary};
+use cluster::failover::{Acknowledgement, Handover, Heartbeat, Hindrance, Primary};
 use cluster::ids::{CopyNumber, Epoch};
 use cluster::records::Member;
 use parking_lot::Mutex;
@@ -36,8 +36,11 @@ impl Seen {
     /// The output shows this too, behind what it showed before.
     #[inline]
     pub fn add(&mut self, from: Seen, to: Seen) {
-        let is_one_term = from.term == to.term && (self.term == 0 || self.term == to.term);
-        *self = Seen { term: if is_one_term { to.term } else { SEVERAL_TERMS }, ..to };
+        // What has run since the copy closed shows nothing of it.
+        let has_closed = is_of_owner(from.term) && to.term == from.term + 1;
+        let ran_in = if has_closed { from.term } else { to.term };
+        let is_one_term = from.term == ran_in && (self.term == 0 || self.term == ran_in);
+        *self = Seen { term: if is_one_term { ran_in } else { SEVERAL_TERMS }, ..to };
     }
 }
 
@@ -49,6 +52,8 @@ pub struct Serving {
     /// Odd: the copy owns no stripe, so replies show nothing of its dataset, and leave at once. Even: they wait, and if the number is not the
     /// same any more, they never leave.
     term: AtomicU64,
+    /// The last term whose replies may leave whenever they can: see [`Serving::settle`].
+    settled: AtomicU64,
     /// Every required copy has the stream up to here.
     acknowledged: AtomicU64,
     lease_until_ms: AtomicU64,
@@ -114,12 +119,13 @@ impl Serving {
         seen.term == self.term()
             && seen.offset <= self.acknowledged.load(SeqCst)
             && self.now_ms() < self.lease_until_ms.load(SeqCst)
+            || seen.term == self.settled.load(SeqCst)
     }
 
     /// Whether a reply that has seen this must never leave: the copy has closed since, so another one may serve.
     #[inline]
     pub fn has_ended(&self, seen: Seen) -> bool {
-        is_of_owner(seen.term) && seen.term != 0 && seen.term != self.term()
+        is_of_owner(seen.term) && ![0, self.term(), self.settled.load(SeqCst)].contains(&seen.term)
     }
 
     /// Whether the stream must be sent at once: a reply waits for each part of it.
@@ -168,6 +174,15 @@ impl Serving {
     pub fn close(&self) {
         let term = self.term();
         assert!(is_of_owner(term), "it is open");
+        self.term.store(term + 1, SeqCst);
+    }
+
+    /// No stripe is owned any more, and every reply so far may leave, however long it takes until it does: another copy serves only after
+    /// this, and has what they show.
+    pub fn settle(&self) {
+        let term = self.term();
+        assert!(is_of_owner(term), "it is open");
+        self.settled.store(term, SeqCst);
         self.term.store(term + 1, SeqCst);
     }
 
@@ -231,10 +246,11 @@ impl Serving {
         if before == now {
             return false;
         }
+        let hands_over = state.primary.hands_over();
         self.publish(guard.as_ref());
         drop(guard);
         let had_lease = before.1.is_none_or(|until_ms| now_ms < until_ms);
-        if !had_lease {
+        if !had_lease || hands_over {
             self.has_changed();
         }
         !had_lease || self.is_sync() && before.0 != now.0
@@ -255,6 +271,21 @@ impl Serving {
         let wanted = wanted.map(|in_sync| (state.primary.epoch(), in_sync));
         self.publish(guard.as_ref());
         (wanted, holds_up)
+    }
+
+    /// See [`Primary::hand_over`].
+    pub fn hand_over(&self, to: CopyNumber) -> Result<(), Hindrance> {
+        let mut guard = self.state.lock();
+        let state = guard.as_mut().ok_or(Hindrance::NoLease)?;
+        let begun = state.primary.hand_over(to, self.now_ms());
+        self.publish(guard.as_ref());
+        begun
+    }
+
+    /// See [`Primary::handover`].
+    pub fn handover(&self, end: u64) -> Handover {
+        let mut state = self.state.lock();
+        state.as_mut().map_or(Handover::None, |state| state.primary.handover(end, self.now_ms()))
     }
 
     /// What is recorded for this epoch.
@@ -352,6 +383,32 @@ mod tests {
         assert_eq!(output, seen(&serving, 70));
         output.add(closed, closed);
         assert!(serving.has_ended(output));
+    }
+
+    #[test]
+    fn what_was_settled_leaves_whenever_it_can() {
+        let (serving, clock) = pair(true);
+        let (before, ahead) = (seen(&serving, 100), seen(&serving, 101));
+        serving.hand_over(CopyNumber(1)).unwrap();
+        assert_eq!(serving.handover(101), Handover::Waits);
+        assert!(serving.hear(&member(1), &says(101, 0)));
+        assert_eq!(serving.handover(101), Handover::Ready(CopyNumber(1)));
+        serving.settle();
+        // A batch that was running then, and one behind it.
+        let (mut output, closed) = (Seen::default(), seen(&serving, 101));
+        output.add(before, closed);
+        output.add(closed, closed);
+        serving.end();
+        clock.fetch_add(10_000, Relaxed);
+        for seen in [before, ahead, output] {
+            assert!(serving.allows(seen) && !serving.has_ended(seen));
+        }
+        serving.begin(Epoch::FIRST, member(0), &[member(0)], true, 1);
+        serving.open();
+        assert!(serving.allows(ahead));
+        let next = seen(&serving, 7);
+        serving.close();
+        assert!(serving.has_ended(next) && !serving.allows(next), "this term was not settled");
     }
 
     /// What is acknowledged without the new copy lies before the end that is read.

@@ -31,7 +31,9 @@ use store::{Admission, Reach};
 /// Between two attempts to reach the primary. It doubles with each attempt that brings nothing.
 const REST_MIN: Duration = Duration::from_millis(50);
 const REST_MAX: Duration = Duration::from_secs(1);
-/// A copy that is not back within 0.8 s leaves its shard's in-sync set.
+/// The same in a shard: a new primary serves when its copies have come, and they come while it is being promoted. A copy that is not back
+/// within 0.8 s leaves the in-sync set.
+const SHARD_REST_MIN: Duration = Duration::from_millis(5);
 const SHARD_REST_MAX: Duration = Duration::from_millis(200);
 /// The same behind a dataset that could not be loaded.
 const LONG_REST: Duration = Duration::from_secs(10);
@@ -136,11 +138,15 @@ impl Link {
             tracing::error!("{why}");
             return;
         }
-        let (mut rest, mut fullness) = (REST_MIN, Fullness::default());
+        let (rest_min, rest_max) = match self.following.shard {
+            Some(_) => (SHARD_REST_MIN, SHARD_REST_MAX),
+            None => (REST_MIN, REST_MAX),
+        };
+        let (mut rest, mut fullness) = (rest_min, Fullness::default());
         while !self.is_over() {
             let attempted = self.attempt();
             rest = match self.following.state() {
-                LinkState::Connected => REST_MIN,
+                LinkState::Connected => rest_min,
                 LinkState::Load => LONG_REST,
                 _ => rest,
             };
@@ -170,8 +176,7 @@ impl Link {
                 continue;
             }
             self.following.rest(rest);
-            let max = if self.following.shard.is_some() { SHARD_REST_MAX } else { REST_MAX };
-            rest = (2 * rest).min(max);
+            rest = (2 * rest).min(rest_max);
         }
     }
 

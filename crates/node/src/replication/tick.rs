@@ -27,7 +27,10 @@ impl Database {
             tracing::warn!("replica {}:{} has sent nothing for repl-timeout: its link is closed", link.ip, link.port);
             self.hub.clients.end_where(|client_info| client_info.id == link.client);
         }
-        if !self.shard.store.follows() {
+        // A primary that hands over adds nothing to its stream any more: the next one would not have it.
+        let serving = &self.hub.dataset.journaling.serving;
+        let leads = !self.shard.store.follows() && (!serving.is_on() || serving.is_open());
+        if leads {
             self.check_replicas_if_due(now_ms, &all);
         }
         // A replica passes on what its own primary says.
@@ -35,7 +38,7 @@ impl Database {
         // The first period begins now, because the first replica has just connected.
         let _ = told_ms.compare_exchange(0, now_ms, Relaxed, Relaxed);
         let is_due = now_ms.saturating_sub(told_ms.load(Relaxed)) >= settings.ping_period_s.saturating_mul(1000);
-        if is_due && !self.shard.store.follows() && self.replication.failover.lock().is_none() {
+        if is_due && leads && self.replication.failover.lock().is_none() {
             told_ms.store(now_ms, Relaxed);
             self.hub.dataset.journaling.keep_for_replicas(&[b"PING"], now_ms);
         }

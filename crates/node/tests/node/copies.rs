@@ -9,6 +9,7 @@ use flintkv_tests::seed;
 use node::Role;
 use node::{DatabaseState, Definition, NodeError};
 use std::io::{BufRead, BufReader, Write};
+use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::copy_bidirectional;
@@ -190,6 +191,32 @@ fn a_copy_leaves_nothing_behind() {
     println!("{times} rounds: threads, descriptors and bytes more than halfway: {more:?}");
     assert!(more[0] <= 0 && more[1] <= 0, "threads and descriptors: {more:?}");
     assert!(more[2] < 16 << 10, "{} bytes more after {} rounds", more[2], times / 2);
+}
+
+/// Once, a copy that was open before was refused for good when other files had taken the rest of its disk, its own among them. Needs the
+/// right to mount; without it, the test says that it is skipped.
+#[test]
+fn a_copy_is_opened_again_on_a_disk_that_others_have_filled() {
+    let directory = tempfile::tempdir().unwrap();
+    let mounted = |verb: &str, args: &[&str]| {
+        Command::new(verb).args(args).arg(directory.path()).output().is_ok_and(|done| done.status.success())
+    };
+    if !mounted("mount", &["-t", "tmpfs", "-o", "size=700m", "tmpfs"]) {
+        println!("skipped: no right to mount a file system");
+        return;
+    }
+    {
+        let (_node, mut operator) = start(directory.path(), &[]);
+        assert_eq!(operator.run("copy open orders 0 100 40 no"), "orders.0");
+        assert_eq!(operator.run("copy close orders.0"), "done");
+        let others = std::fs::File::create(directory.path().join("others")).unwrap();
+        rustix::fs::fallocate(&others, rustix::fs::FallocateFlags::empty(), 0, 250 << 20).unwrap();
+        assert_eq!(operator.run("copy open orders 0 100 40 no"), "orders.0");
+        // A new copy needs room.
+        let refused = operator.run("copy open more 0 100 40 no");
+        assert!(refused.contains("this machine has only"), "{refused}");
+    }
+    assert!(mounted("umount", &["--lazy"]));
 }
 
 const V: &str = "\"v\"";

@@ -637,6 +637,16 @@ fn what_was_rejected_runs_once_and_in_order() {
     all(&mut client, &[("MULTI", "OK"), ("SET w 2", "QUEUED")]);
     let reply = run(&mut client, "EXEC");
     assert!(reply == "(nil)" || reply == "[OK]", "{reply}");
+    // A transaction that its owner rejects is not run later, by a session that has not watched for it.
+    all(&mut client, &[("SET w 1", "OK"), ("WATCH w", "OK"), ("MULTI", "OK"), ("SET w 2", "QUEUED")]);
+    for shard in 0..SHARDS {
+        assert_eq!(operator.run(&format!("copy own orders.{shard} none")), "done");
+    }
+    call(&mut client, "EXEC", "(nil)");
+    for shard in 0..SHARDS {
+        assert_eq!(operator.run(&format!("copy own orders.{shard} all")), "done");
+    }
+    call(&mut client, "GET w", "\"1\"");
 }
 
 /// Who may do what is decided at the proxy, and for a script's commands at the owner of its keys.

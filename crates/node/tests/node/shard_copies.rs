@@ -20,7 +20,7 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional, duplex};
@@ -36,6 +36,8 @@ static COPY: OnceLock<Arc<ShardCopy>> = OnceLock::new();
 /// The process ends before or behind a change of what the copy makes durable.
 static ABORT_AT: AtomicUsize = AtomicUsize::new(usize::MAX);
 static KEPT: AtomicUsize = AtomicUsize::new(0);
+/// What became of the last handover.
+static HANDED_OVER: Mutex<Option<String>> = Mutex::new(None);
 /// The connection to the copy's primary stands still in both directions.
 static STANDS_STILL: AtomicBool = AtomicBool::new(false);
 
@@ -214,6 +216,17 @@ pub fn control(node: &Arc<node::Node>, words: &[&str]) -> String {
             });
         }
         ["promote", of, in_sync] => copy.promote(term(of, in_sync)),
+        ["take-over", of, in_sync] => copy.promote(Term { is_handed_over: true, ..term(of, in_sync) }),
+        ["hand-over", of, to] => {
+            let (of, to) = (epoch(of), CopyNumber(to.parse().unwrap()));
+            std::thread::spawn(move || {
+                let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+                let outcome = runtime.block_on(copy.hand_over(of, to));
+                *HANDED_OVER.lock().unwrap() = outcome.err().or(Some("done".to_owned()));
+            });
+        }
+        ["handed-over"] => return HANDED_OVER.lock().unwrap().clone().unwrap_or_default(),
+        ["hands-over-to"] => return copy.wanted_handover().map_or_else(String::new, |(_, to)| to.to_string()),
         ["serve", of, in_sync] => copy.serve(term(of, in_sync)),
         ["require", mode, count] => {
             copy.set_requirements(Requirements { is_sync: mode == "sync", in_sync_min: count.parse().unwrap() });
@@ -252,7 +265,7 @@ pub fn control(node: &Arc<node::Node>, words: &[&str]) -> String {
 }
 
 fn term(of: &str, in_sync: &str) -> Term {
-    Term { epoch: epoch(of), in_sync: members(in_sync), owns: Arc::new(|_| true) }
+    Term { epoch: epoch(of), in_sync: members(in_sync), is_handed_over: false, owns: Arc::new(|_| true) }
 }
 
 // --- in the test's process ---
@@ -295,6 +308,7 @@ fn shard_of(limits: &'static str, persistence: &'static str, requirements: &'sta
         assignments: (0..3).map(assigned).collect(),
         next_copy: CopyNumber(3),
         flushes: 0,
+        handed_over: None,
         unknown: Unknown::new(),
     };
     let places = (0..3).map(|_| Place { directory: tempfile::tempdir().unwrap(), running: None }).collect();
@@ -357,6 +371,10 @@ impl Shard {
             let standing = self.standing(copy);
             match duty(&self.record, &standing) {
                 Duty::Serve => {
+                    if let Ok(to) = self.run(copy, "shard hands-over-to").parse() {
+                        self.record = cluster::failover::duty::handed_over(&self.record, CopyNumber(to));
+                        continue;
+                    }
                     let wanted = self.run(copy, "shard wanted");
                     if let Some((of, in_sync)) = wanted.split_once(' ') {
                         assert_eq!(epoch(of), self.record.epoch);
@@ -370,9 +388,10 @@ impl Shard {
                     let path = place.directory.path().join("state").join(SOCKET);
                     self.run(copy, &format!("shard follow {} {primary} {epoch}", path.display()));
                 }
-                Duty::Promote(epoch) => {
+                Duty::Promote { epoch, is_handed_over } => {
                     let in_sync = shown(&self.record.in_sync);
-                    self.run(copy, &format!("shard promote {epoch} {in_sync}"));
+                    let word = if is_handed_over { "take-over" } else { "promote" };
+                    self.run(copy, &format!("shard {word} {epoch} {in_sync}"));
                 }
                 Duty::Resume(epoch) => {
                     self.record = cluster::failover::duty::resumed(&self.record, &standing.me, epoch);
@@ -603,6 +622,42 @@ fn a_silent_member_leaves_and_writes_are_refused_below_the_least_number() {
     shard.run(2, "shard still no");
     shard.is_whole(&[0, 1, 2]);
     assert_eq!(client.run("SET k 2"), "OK");
+}
+
+/// What waits for a copy's acknowledgement when the handover begins is answered; what comes later has not run.
+#[test]
+fn a_primary_that_hands_over_answers_everything_that_it_has_run() {
+    let mut shard = shard("none", "sync 3");
+    shard.is_whole(&[0, 1, 2]);
+    let (mut client, _) = shard.connect(0);
+    assert_eq!(client.run("SET k 1"), "OK");
+    let before = shard.record.epoch;
+    shard.run(0, "shard hand-over 9 1");
+    eventually("it refuses", || shard.run(0, "shard handed-over").contains("is not the primary of epoch 9"));
+    shard.run(0, &format!("shard hand-over {before} 7"));
+    eventually("it refuses", || shard.run(0, "shard handed-over") == "copy 7 is not in sync");
+    assert_eq!(client.run("SET k 2"), "OK", "it goes on");
+
+    // The primary waits for a copy that stands still, and then what has waited is answered.
+    shard.run(2, "shard still yes");
+    let end = shard.offset(0);
+    client.send(b"SET k 3\r\n");
+    eventually("it has run", || shard.offset(0) > end);
+    shard.run(0, &format!("shard hand-over {before} 1"));
+    assert_eq!(shard.run(0, "shard hands-over-to"), "", "copy 2 does not have everything");
+    shard.run(2, "shard still no");
+    shard.until("it is the second's", |shard| shard.record.primary == CopyNumber(1));
+    assert_eq!(client.read(), "OK");
+    assert_eq!(shard.in_sync(), [0, 1, 2]);
+    // No clock moves: nobody waits for leases.
+    eventually("the second serves", || {
+        shard.step();
+        shard.is(1, "serves true")
+    });
+    assert_eq!(shard.run(0, "shard handed-over"), "done");
+    assert_eq!(client_of(&mut shard, 1).run("GET k"), "\"3\"");
+    assert_eq!(client_of(&mut shard, 1).run("SET k 4"), "OK", "all three are in sync");
+    assert_eq!(client.run("GET k"), NOT_OWNED);
 }
 
 /// The promise, and that it serves: before and behind each, the named copy's process ends. Whoever serves then has what was acknowledged.

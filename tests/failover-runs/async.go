@@ -1,0 +1,107 @@
+package main
+
+import (
+	"fmt"
+	"math/rand"
+	"strconv"
+	"time"
+)
+
+// Owns the clients of a database that acknowledges at once (`async`), and what a failover may take with it there: the newest writes to a
+// shard, made within the time that a primary counts its serving lease.
+
+// LEASE_COUNTED_MS of the crate cluster.
+const leaseCounted = 1300 * time.Millisecond
+
+// A sequence is the numbers that one client has written to a key of its own, in order.
+type sequence struct {
+	key     key
+	written []written
+}
+
+type written struct {
+	number        int
+	sent, replied time.Duration
+	acknowledged  bool
+}
+
+type losses struct {
+	// How many acknowledged writes are lost, the longest time between two of one failover, and what must not be.
+	lost  int
+	span  time.Duration
+	wrong []string
+}
+
+// asynchronous is a client that writes growing numbers and reads them back.
+func (losses *losses) asynchronous(l *load, number int, random *rand.Rand) {
+	c := &client{load: l, number: number, random: random, at: number % 2}
+	defer func() { c.conn.close() }()
+	s := sequence{key: key{register, number}}
+	read := func() bool {
+		if !c.connected() {
+			return false
+		}
+		said, fate := c.send([]string{"GET", s.key.name("")})
+		if fate == answered {
+			found, _ := strconv.Atoi(shown(said).value)
+			losses.read(l, &s, found)
+		}
+		return fate == answered
+	}
+	for next := 1; c.goesOn(); time.Sleep(time.Duration(random.Int63n(int64(pause / 2)))) {
+		if !c.connected() {
+			continue
+		}
+		from := c.now()
+		if random.Intn(3) > 0 {
+			_, fate := c.send([]string{"SET", s.key.name(""), strconv.Itoa(next)})
+			if fate != refused {
+				s.written = append(s.written, written{next, from, c.now(), fate == answered})
+				next++
+			}
+			if fate == answered {
+				c.count(func() { c.wrote(s.key, c.now()) })
+			}
+			continue
+		}
+		read()
+	}
+	within(patience, read)
+}
+
+// read compares what a key has with what was written. Writes that are gone are forgotten: an older value of a later failover is a new loss.
+func (losses *losses) read(l *load, s *sequence, found int) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	var oldest, newest *written
+	kept, isWritten := s.written[:0:0], found == 0
+	for at := range s.written {
+		one := &s.written[at]
+		isWritten = isWritten || one.number == found
+		switch {
+		case one.number <= found || !one.acknowledged:
+			kept = append(kept, *one)
+		default:
+			losses.lost++
+			if oldest == nil {
+				oldest = one
+			}
+			newest = one
+		}
+	}
+	if !isWritten {
+		losses.wrong = append(losses.wrong, fmt.Sprintf("%s has %d, which nobody has written, or which was gone already", s.key.name(""), found))
+	}
+	if oldest != nil {
+		// The oldest was made after the heartbeat that the lease counts from, and the newest while it was valid.
+		span := newest.sent - oldest.replied
+		if span > losses.span {
+			losses.span = span
+		}
+		if span > leaseCounted {
+			losses.wrong = append(losses.wrong, fmt.Sprintf("%s went back from %d to %d: acknowledged writes of %v are lost, and a lease lasts %v",
+				s.key.name(""), newest.number, found, span, leaseCounted))
+		}
+	}
+	s.written = kept
+}
