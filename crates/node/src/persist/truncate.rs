@@ -7,8 +7,8 @@
 
 use super::older;
 use crate::database::Database;
+use crate::files::writes_in;
 use crate::progress::DurableState;
-use crate::replication::writes_in;
 use journal::View;
 use journal::manifest::{self, Manifest, TRUNCATIONS_MAX, Truncation};
 use std::ops::ControlFlow;

@@ -3,7 +3,7 @@
 
 use super::check::{self, Check};
 use crate::database::Database;
-use crate::files::{Broken, Expect, Finder, Pipes};
+use crate::files::{Broken, Expect, Finder, Pipes, changes};
 use crate::role::NOTHING_APPLIES;
 use engine::replication::Stream;
 use parking_lot::MutexGuard;
@@ -211,26 +211,6 @@ pub fn count_writes(stream: &Stream, from: u64, to: u64) -> Option<u64> {
         }
     }
     Some(count)
-}
-
-/// The commands in whole commands of a stream that change something. `None`: these are no commands.
-pub fn writes_in(mut commands: &[u8]) -> Option<u64> {
-    let (mut spans, mut progress, mut count) = (Vec::new(), Progress::default(), 0);
-    while !commands.is_empty() {
-        spans.clear();
-        let Ok(Parsed::Complete { consumed, .. }) = parse(commands, &mut progress, &LIMITS, &mut spans) else {
-            return None;
-        };
-        count += u64::from(!spans.is_empty() && changes(&Args::new(commands, &spans)[0]));
-        commands = &commands[consumed..];
-    }
-    Some(count)
-}
-
-/// Whether a command of the stream is more than a frame or a message.
-fn changes(name: &[u8]) -> bool {
-    let others = ["select", "multi", "exec", "ping", "replconf", "publish", "spublish"];
-    !others.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
 }
 
 /// The first two words of a command; empty if they are not there.

@@ -15,7 +15,6 @@ mod sync;
 mod tick;
 mod wire;
 
-pub(crate) use apply::writes_in;
 pub use figures::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationFigures};
 
 use crate::database::Database;
