@@ -11,7 +11,7 @@ const IS_AWAY = SHAPE === "away";
 
 const fail = (status: number, code: string, message: string, hint = "", fields: { field: string; message: string }[] = []): Answer => ({ status, body: { error: { code, message, hint, fields } } });
 const node = (name: string, zone: string, more: Partial<ClusterNode>): ClusterNode => ({
-  id: `0123456789abcde${name}`, name, zone, role: "data", address: `${name}.example.org:8380`, is_live: true, version: "0.4.0",
+  id: `0123456789abcde${name}`, name, zone, role: "data", address: `${name}.example.org:8380`, is_live: true, is_draining: false, version: "0.4.0",
   ram_bytes: 96 * GB, flash_bytes: 1700 * GB, ram_placed_bytes: 0, flash_placed_bytes: 0, shards: 0, ...more,
 });
 
@@ -88,8 +88,8 @@ export function placement(memory: number, ram: number, port: number | undefined,
 }
 
 const OPERATIONS: Operation[] = [
-  { id: "02", kind: "flush", target: "orders", about: null, by: "admin", state: "running", started_ms: 1_764_300_000_000, ended_ms: null, error: null, nodes: [{ name: "a", is_done: true, is_live: true, trouble: null }, { name: "b", is_done: false, is_live: false, trouble: null }] },
-  { id: "01", kind: "create", target: "orders", about: null, by: "admin", state: "done", started_ms: 1_764_200_000_000, ended_ms: 1_764_200_001_000, error: null, nodes: [{ name: "a", is_done: true, is_live: true, trouble: null }] },
+  { id: "02", kind: "flush", target: "orders", about: null, by: "admin", state: "running", started_ms: 1_764_300_000_000, ended_ms: null, error: null, nodes: [{ name: "a", is_done: true, is_live: true, trouble: null }, { name: "b", is_done: false, is_live: false, trouble: null }], steps: [], steps_done: 0, waits_for: null, aborted_by: null },
+  { id: "01", kind: "create", target: "orders", about: null, by: "admin", state: "done", started_ms: 1_764_200_000_000, ended_ms: 1_764_200_001_000, error: null, nodes: [{ name: "a", is_done: true, is_live: true, trouble: null }], steps: [], steps_done: 0, waits_for: null, aborted_by: null },
 ];
 
 /** The answers below /cluster, and the operations; undefined: there is no such path. */

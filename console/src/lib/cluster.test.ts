@@ -3,7 +3,7 @@ import { asksForData, etcdHealth, lostWith, nodesAfter, numbers, shardsNamed, tr
 import type { Cluster, ClusterNode, Etcd, Placement, ShardInfo } from "./types";
 
 const node = (name: string, more: Partial<ClusterNode> = {}): ClusterNode => ({
-  id: name, name, zone: "default", role: "data", address: `${name}:8380`, is_live: true, version: "1", ram_bytes: 100, flash_bytes: 1000, ram_placed_bytes: 0, flash_placed_bytes: 0, shards: 0, ...more,
+  id: name, name, zone: "default", role: "data", address: `${name}:8380`, is_live: true, is_draining: false, version: "1", ram_bytes: 100, flash_bytes: 1000, ram_placed_bytes: 0, flash_placed_bytes: 0, shards: 0, ...more,
 });
 const shard = (number: number, node: string, is_served = true): ShardInfo => ({ number, node, epoch: 1, is_served });
 const cluster = (more: Partial<Cluster> = {}): Cluster => ({ name: "shop", id: "1", node: "a", nodes: [node("a"), node("b")], databases: [], etcd_trouble: null, removed: null, troubles: [], ...more });

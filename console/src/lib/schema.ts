@@ -102,6 +102,17 @@ export interface Backups {
   running: null | RunningInfo;
 }
 
+/** An operation that has begun, or would begin. */
+export interface BegunOperation {
+  /** null: nothing was begun. */
+  id: string | null;
+  kind: string;
+  /** What is left out, and why. */
+  notes: string[];
+  steps: OperationStep[];
+  target: string;
+}
+
 export interface Benchmark {
   database: string;
   ended_ms: number | null;
@@ -238,6 +249,8 @@ export interface ClusterNode {
   flash_bytes: number;
   flash_placed_bytes: number;
   id: string;
+  /** Primaries leave it, and none is named there while another copy can be. */
+  is_draining: boolean;
   is_live: boolean;
   name: string;
   ram_bytes: number;
@@ -262,6 +275,11 @@ export interface ClusterReplacement {
   to: string;
   /** What the step still waits for, a sentence for each node. */
   waits_for: string[];
+}
+
+export interface ClusterSettings {
+  /** When a node has not run for so many seconds, its copies come anew on other nodes. 0: only when an operator asks for that. */
+  replace_after_s: number;
 }
 
 /** What compresses values on flash. A new database has lz4 if none is given. */
@@ -784,6 +802,15 @@ export interface MonitorInfo {
   seconds: number;
 }
 
+export interface MoveRequest {
+  /** The node that it leaves. Without it, that of the shard's only replica. */
+  from?: string | null;
+  /** Such as orders.1. */
+  shard: string;
+  /** The node that gets the copy. */
+  to: string;
+}
+
 export interface NewBackup {
   /** The version of the RDB format: 10 (Redis 7.0), 11 (7.2) or 12 (7.4). Missing: 12, the only one that has expiries of hash fields. */
   rdb_version?: number | null;
@@ -970,22 +997,30 @@ export const Op = [">", "<"] as const;
 export type Op = (typeof Op)[number];
 
 export interface Operation {
+  /** Who has aborted it. */
+  aborted_by: string | null;
   /** Of a failover: between which nodes, and why. */
   about: string | null;
-  /** Who has asked for it. Of a failover, the cluster. */
+  /** Who has asked for it. Of what the cluster does by itself, the cluster. */
   by: string;
   ended_ms: number | null;
-  /** Why it has failed. */
+  /** Why it has failed, or what stays as it is after it was aborted. */
   error: string | null;
   id: string;
-  /** create, resize, delete, flush, pause, resume, forget or failover. */
+  /** create, resize, delete, flush, pause, resume, forget, failover; with steps: switchover, drain, undrain, move, replace or restart. */
   kind: string;
   nodes: OperationNode[];
   started_ms: number;
-  /** running, done or failed. It runs until each of its nodes has done its part; one that does not run does so when it is back. */
+  /** running, done or failed. It runs until each of its nodes has done its part, or until its last step is done; a node that does not run does its part when it is back. */
   state: string;
+  /** In the order in which the cluster carries them out. */
+  steps: OperationStep[];
+  /** How many steps are done. */
+  steps_done: number;
   /** The name of the database, node or shard that it is about. */
   target: string;
+  /** What the next step waits for. */
+  waits_for: string | null;
 }
 
 export interface OperationNode {
@@ -994,6 +1029,17 @@ export interface OperationNode {
   name: string;
   /** What keeps it from its part. */
   trouble: string | null;
+}
+
+export interface OperationStep {
+  /** The node that a copy leaves. */
+  from: string | null;
+  /** add, move, drop, switchover, resize or restart. */
+  kind: string;
+  /** The shard, such as orders.1. */
+  shard: string | null;
+  /** The node that gets a copy or the primary, or that starts anew. */
+  to: string | null;
 }
 
 export const Phase = ["writing", "verifying"] as const;
@@ -1163,6 +1209,11 @@ export interface ReportRow {
   /** Empty: the value contains its unit. */
   unit: string;
   value: string;
+}
+
+export interface RestartRequest {
+  /** Empty: all nodes that run. */
+  nodes?: string[];
 }
 
 /** Each role includes the ones before it. */
@@ -1443,6 +1494,14 @@ export interface Switchover {
   /** The time that the replica has to catch up, in milliseconds. Missing: 10,000. */
   timeout_ms?: number | null;
   /** HOST:PORT of the replica that becomes the primary. Missing: the replica that has received most of the stream. */
+  to?: string | null;
+}
+
+export interface SwitchoverRequest {
+  database: string;
+  /** The number of a shard. Without it, all shards. */
+  shard?: number | null;
+  /** The node of the next primary. Without it, the copy that is in sync and whose node has the fewest primaries. */
   to?: string | null;
 }
 

@@ -3,7 +3,8 @@
 
 use crate::api_port::{ApiHello, ApiPort};
 use crate::authority::{CertificatesView, Part};
-use crate::controller::{self, Candidate};
+use crate::candidate::Candidate;
+use crate::controller;
 use crate::endpoints;
 use crate::links::{Links, Served};
 use crate::lives;
@@ -19,11 +20,11 @@ use cluster::view::{Revised, View};
 use config::Config;
 use coord::{Coord, Event, Keeper, Mirror};
 use membership::api_stream::{ApiStream, ApiUnreachable};
-use membership::call::{Call, RenewReply};
+use membership::call::{Call, HandingOver, NodeCalls, RenewReply, Reply};
 use membership::folder::{announced_port, host_and_port};
 use membership::issuer::{FEATURE_LEVEL, Issuer};
 use membership::join::Peer;
-use membership::peer::{Answers, HandingOver, PeerHello, PeerTls, serve};
+use membership::peer::{Answers, PeerHello, PeerTls, serve};
 use membership::records::{Change, Records, RecordsError};
 use membership::standing::ask_neighbours;
 use membership::{Folder, Member, Neighbours, Removal, etcd_client};
@@ -127,6 +128,8 @@ struct Shared {
     api_port: Arc<ApiPort>,
     /// `None`: the node is no member.
     membership: RwLock<Option<Arc<Membership>>>,
+    /// See [`Agent::restarts`].
+    restarts: Arc<AtomicBool>,
     /// True: the agent ends.
     stop: watch::Sender<bool>,
     /// Why the node is a member and does not do its work.
@@ -181,6 +184,8 @@ pub(crate) struct Membership {
     pending: Mutex<Pending>,
     /// An operator has asked the node to leave.
     pub(crate) is_leaving: AtomicBool,
+    /// See [`Agent::restarts`].
+    restarts: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -215,6 +220,7 @@ impl Agent {
         let folder = Folder::of(config);
         // Damage is told by the thread.
         let cluster = folder.member().ok().flatten().map(|member| member.cluster);
+        let restarts = node.as_ref().map_or_else(Arc::default, |node| Arc::clone(node.begins_anew()));
         let shared = Arc::new(Shared {
             node,
             peer_port: config.peer_port,
@@ -224,6 +230,7 @@ impl Agent {
             api_port: Arc::default(),
             cluster: RwLock::new(cluster),
             membership: RwLock::default(),
+            restarts,
             stop: watch::Sender::new(false),
             failure: Mutex::default(),
             removal: Mutex::default(),
@@ -236,6 +243,11 @@ impl Agent {
         };
         let thread = std::thread::Builder::new().name("agent".to_owned()).spawn(run)?;
         Ok(Agent { shared, runtime: handle, thread: Some(thread), ending: Arc::default() })
+    }
+
+    /// True: the process ends because its program is to begin anew.
+    pub fn restarts(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.shared.restarts)
     }
 
     /// What the node knows of its cluster.
@@ -396,13 +408,14 @@ impl Membership {
         self.view.borrow().clone()
     }
 
-    fn candidate(self: &Arc<Self>, role: Role) -> Candidate {
+    fn candidate(self: &Arc<Self>, role: Role, workers: u64) -> Candidate {
         let membership = Arc::clone(self);
         Candidate {
             role,
             me: self.me,
             process: self.process,
             view: self.view.subscribe(),
+            workers,
             issuer: Box::new(move || membership.issuer()),
         }
     }
@@ -435,11 +448,7 @@ impl Membership {
     }
 }
 
-impl Answers for Membership {
-    fn issuer(&self) -> Arc<Issuer> {
-        Membership::issuer(self)
-    }
-
+impl NodeCalls for Membership {
     fn copies(&self, shards: &[ShardUid]) -> Vec<CopyAnswer> {
         shards.iter().filter_map(|shard| self.served.ask_copy(*shard)).collect()
     }
@@ -447,6 +456,30 @@ impl Answers for Membership {
     fn hand_over(&self, shard: ShardUid, epoch: Epoch, to: CopyNumber) -> HandingOver {
         let copy = self.served.replicated(shard);
         Box::pin(async move { copy.ok_or("this node has no copy of the shard")?.hand_over(epoch, to).await })
+    }
+
+    fn restart(&self, process: ProcessId) -> Reply<()> {
+        if process != self.process {
+            return Err("another process is the node now".to_owned());
+        }
+        if std::env::args_os().any(|arg| arg == "-") {
+            return Err("its configuration came from standard input, which cannot be read again".to_owned());
+        }
+        tracing::info!("an operator has asked for a restart: this process ends its work, and its program begins anew");
+        self.restarts.store(true, Relaxed);
+        // As a service manager would end it, when the answer has left.
+        drop(Handle::current().spawn(async {
+            sleep(SOON).await;
+            let ended = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::TERM);
+            ended.expect("a process may end itself");
+        }));
+        Ok(())
+    }
+}
+
+impl Answers for Membership {
+    fn issuer(&self) -> Arc<Issuer> {
+        Membership::issuer(self)
     }
 
     fn api(&self, hello: PeerHello) {
@@ -586,6 +619,7 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<Over, String>
         changed: Condvar::new(),
         pending: Mutex::default(),
         is_leaving: AtomicBool::new(false),
+        restarts: Arc::clone(&shared.restarts),
     });
     let listener = listen(shared, &member).await?;
     *shared.failure.lock() = None;
@@ -597,7 +631,7 @@ async fn be_member(shared: &Arc<Shared>, member: Member) -> Result<Over, String>
         Some(node) => Some(start_reconciler(shared, node, &membership).map_err(|error| text(&error))?),
         None => None,
     };
-    let candidate = membership.candidate(member.role);
+    let candidate = membership.candidate(member.role, shared.node.as_ref().map_or(1, |node| node.workers() as u64));
     let over = tokio::select! {
         () = is_over(shared, &member) => Over::Left,
         removal = removal(&membership) => Over::Removed(removal),

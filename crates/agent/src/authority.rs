@@ -2,7 +2,7 @@
 //! follow, says what it has, and begins the next step when every node has said so. Never knows which steps there are
 //! (`membership::authority`).
 
-use crate::desk::ChangeError;
+use crate::change_error::ChangeError;
 use base::clock::wall_ms;
 use base::time::instant;
 use cluster::ids::{NodeId, ProcessId};

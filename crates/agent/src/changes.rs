@@ -3,7 +3,10 @@
 
 use crate::agent::{Agent, Membership, NoCluster};
 use crate::authority::AuthorityStatus;
-use crate::desk::{ChangeError, Desk, Forgetting, Made, Placement, find};
+use crate::change_error::{ChangeError, find};
+use crate::desk::{Desk, Forgetting, Made, Placement};
+use crate::plans::{Planned, Wish};
+use cluster::ids::OperationId;
 use cluster::view::View;
 use config::definition::{Definition, DefinitionChange};
 use membership::call::NewToken;
@@ -95,6 +98,32 @@ impl Agent {
             let made = desk.resize(name, change).await?;
             followed(membership, made).await.map_err(|nodes| slow(name, &nodes))
         })?
+    }
+
+    /// The steps of what an operator wishes, as they would be carried out now.
+    pub fn plan_operation(&self, wish: &Wish) -> Result<Planned, ChangeError> {
+        self.at_desk("", async |_, desk| desk.plan_operation(wish))?
+    }
+
+    /// Begins what moves copies or primaries, and does not wait for its end.
+    pub fn operate(&self, wish: &Wish, by: &str) -> Result<(OperationId, Planned), ChangeError> {
+        self.at_desk(by, async |membership, desk| {
+            let begun = desk.operate(wish).await?;
+            // Whoever asks this node for it next finds it.
+            let is_known = |view: &View| view.operations.contains_key(&begun.0);
+            let _ = timeout(FOLLOW_TIMEOUT, membership.view_when(is_known)).await;
+            Ok(begun)
+        })?
+    }
+
+    /// Ends an operation before its last step; the cluster takes back what is half done.
+    pub fn abort(&self, id: OperationId, by: &str) -> Result<(), ChangeError> {
+        self.at_desk(by, async |_, desk| desk.abort(id).await)?
+    }
+
+    /// See [`cluster::records::SettingsRecord`].
+    pub fn set_replace_after(&self, seconds: u64, by: &str) -> Result<(), ChangeError> {
+        self.at_desk(by, async |_, desk| desk.set_replace_after(seconds).await)?
     }
 
     /// A token with which another node joins.

@@ -2,7 +2,7 @@
 //! in its view of the records. Never knows what a user is.
 
 use crate::agent::{Agent, Membership};
-use crate::desk::ChangeError;
+use crate::change_error::ChangeError;
 use cluster::ids::{ConsoleKey, SessionDigest};
 use cluster::keys::Key;
 use cluster::records::{self, ConsoleEndedRecord, ConsoleKeyRecord, ConsoleUsersRecord, Unknown};

@@ -2,6 +2,8 @@
 //! another one when it has not. Never serves anything itself, and never names a copy that may lack an acknowledged write
 //! (`cluster::failover::choose`). A name at the wrong time costs a pause.
 
+use crate::candidate::{Candidate, is_to_restart, majority_is_away};
+use crate::executor::carry_out;
 use base::clock::wall_ms;
 use cluster::failover::{Choice, CopyAnswer, Report, choose};
 use cluster::ids::{DatabaseId, Epoch, NodeId, OperationId, ProcessId, ShardNumber, ShardUid, shard_uid};
@@ -20,7 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -46,28 +47,6 @@ type Shard = (DatabaseId, ShardNumber);
 
 // --- who leads ---
 
-/// A member that may lead.
-pub struct Candidate {
-    pub role: Role,
-    pub me: NodeId,
-    /// This run of the node.
-    pub process: ProcessId,
-    pub view: watch::Receiver<Arc<View>>,
-    /// The newest: it changes with etcd's endpoints.
-    pub issuer: Box<dyn Fn() -> Arc<Issuer> + Send + Sync>,
-}
-
-impl Candidate {
-    fn view(&self) -> Arc<View> {
-        self.view.borrow().clone()
-    }
-
-    /// The cluster knows this process as the node's.
-    fn runs(&self, view: &View) -> bool {
-        view.live.get(&self.me).is_some_and(|live| live.process == self.process)
-    }
-}
-
 /// Leads whenever nobody else does.
 pub async fn lead(me: &Candidate) -> Infallible {
     let mut vacant_since: Option<Instant> = None;
@@ -79,6 +58,9 @@ pub async fn lead(me: &Candidate) -> Infallible {
         let view = me.view();
         if view.leader.is_some() || !me.runs(&view) {
             vacant_since = None;
+            continue;
+        }
+        if is_to_restart(&view, me.me, me.process) && view.live.len() > 1 {
             continue;
         }
         let since = *vacant_since.get_or_insert_with(Instant::now);
@@ -97,10 +79,11 @@ pub async fn lead(me: &Candidate) -> Infallible {
     }
 }
 
-/// A quorum node that runs.
+/// A quorum node that runs, and goes on.
 fn quorum_process(view: &View) -> Option<ProcessId> {
-    let mut quorum = view.nodes.iter().filter(|(_, node)| node.role == Role::Quorum);
-    quorum.find_map(|(id, _)| Some(view.live.get(id)?.process))
+    let quorum = view.nodes.iter().filter(|(_, node)| node.role == Role::Quorum);
+    let mut running = quorum.filter_map(|(id, _)| Some((*id, view.live.get(id)?.process)));
+    running.find(|(id, process)| !is_to_restart(view, *id, *process)).map(|(_, process)| process)
 }
 
 async fn lead_once(me: &Candidate, left_to: &mut BTreeSet<ProcessId>) -> Result<(), String> {
@@ -126,14 +109,13 @@ async fn lead_once(me: &Candidate, left_to: &mut BTreeSet<ProcessId>) -> Result<
     };
     tokio::select! {
         why = keeper.lost() => tracing::info!("this node does not lead any more: {why:?}"),
-        () = steps_down => {
-            tracing::info!("this node leaves the lead to the node that only votes");
-            drop(keeper);
-            // If this fails, the lease ends by itself.
-            let _ = issuer.etcd.revoke(lease.id).await;
-        }
         never = control(me, revision) => match never {},
+        () = steps_down => tracing::info!("this node leaves the lead to the node that only votes"),
+        () = carry_out(me, revision) => tracing::info!("this node is to start anew, and leaves the lead to another one"),
     }
+    drop(keeper);
+    // If this fails, the lease ends by itself.
+    let _ = issuer.etcd.revoke(lease.id).await;
     Ok(())
 }
 
@@ -366,14 +348,6 @@ fn is_recorded(record: &ShardRecord, report: &Report) -> bool {
     members.any(|member| (member.copy, member.incarnation) == (report.copy, report.incarnation))
 }
 
-/// With more than half of the nodes away, this may be the smaller part of something that an operator knows better.
-fn majority_is_away(view: &View) -> Option<String> {
-    let data = view.nodes.iter().filter(|(_, node)| node.role == Role::Data);
-    let (all, away) =
-        data.fold((0, 0), |(all, away), (id, _)| (all + 1, away + usize::from(!view.live.contains_key(id))));
-    (2 * away > all).then(|| format!("{away} of {all} nodes with data do not run"))
-}
-
 fn next_record(
     view: &View,
     shard: Shard,
@@ -388,7 +362,12 @@ fn next_record(
         (said.report.copy == assigned.copy).then_some(said.report)
     };
     let reports: Vec<Report> = record.assignments.iter().filter_map(of).collect();
-    match choose(record, &reports) {
+    let is_avoided = |copy| {
+        let mut assigned = record.assignments.iter().filter(|assigned| assigned.copy == copy);
+        let is_draining = |node: &NodeId| view.nodes.get(node).is_some_and(|node| node.is_draining);
+        assigned.any(|assigned| assigned.is_leaving || is_draining(&assigned.node))
+    };
+    match choose(record, &reports, is_avoided) {
         Choice::Name(next) => Some((next, cause)),
         Choice::IsServed(_) => None,
         Choice::NobodyKnown => begun_empty(view, spec, record, &reports),

@@ -2,6 +2,8 @@
 //! still these; otherwise it is planned again on what has come since. So of two operators at once one wins, and the other is told what he
 //! would be told a moment later. Never waits for the nodes that follow, and never does anything on a node.
 
+use crate::change_error::{ChangeError, find};
+use crate::plans::{Planned, Wish, is_drain_of, planned};
 use base::clock::wall_ms;
 use cluster::ids::{CopyNumber, DatabaseId, HashSecret, NodeId, OperationId, ShardNumber};
 use cluster::keys::Key;
@@ -10,7 +12,7 @@ use cluster::names::{DatabaseName, NodeName};
 use cluster::placement::{Change as PlacementChange, NodeLoad, Plan, PlanError, Request, plan};
 use cluster::records::{
     self, Assignment, DatabaseState, LayoutRecord, MapRecord, NodeRecord, NodeStep, OperationKind, OperationRecord,
-    Role, ShardRecord, SpecRecord, StoredDefinition, Unknown, UsersRecord,
+    Role, SettingsRecord, ShardRecord, SpecRecord, Step, StoredDefinition, Unknown, UsersRecord,
 };
 use cluster::stripes::StripeMap;
 use cluster::view::{DatabaseView, Revised, View};
@@ -22,7 +24,6 @@ use node::NodeError;
 use rand::RngCore;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -40,48 +41,6 @@ const NEWER_TIMEOUT: Duration = Duration::from_secs(2);
 const OPERATIONS_KEPT: usize = 50;
 /// How many older ones are removed when one begins.
 const TRIMMED_AT_ONCE: usize = 10;
-
-/// Why an operator's change was not made.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ChangeError {
-    NoCluster(String),
-    Invalid {
-        field: &'static str,
-        why: String,
-    },
-    Exists(String),
-    NotFound(String),
-    /// With the arithmetic per node.
-    NoRoom(String),
-    /// Something else must be done first.
-    Busy(String),
-    Records(RecordsError),
-    /// It was made, and is not complete yet.
-    Slow(String),
-}
-
-impl fmt::Display for ChangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ChangeError::NoCluster(why) => f.write_str(why),
-            ChangeError::Invalid { why, .. }
-            | ChangeError::NoRoom(why)
-            | ChangeError::Busy(why)
-            | ChangeError::Slow(why) => f.write_str(why),
-            ChangeError::Exists(name) => write!(f, "a database '{name}' exists already"),
-            ChangeError::NotFound(what) => write!(f, "the cluster has no {what}"),
-            ChangeError::Records(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ChangeError {}
-
-impl From<RecordsError> for ChangeError {
-    fn from(error: RecordsError) -> ChangeError {
-        ChangeError::Records(error)
-    }
-}
 
 /// Where the shards of a database will be, and what the nodes have then.
 #[derive(Clone, Debug)]
@@ -121,6 +80,8 @@ struct Begun<'a> {
     node: Option<NodeId>,
     /// Which nodes have something to do.
     nodes: BTreeSet<NodeId>,
+    /// What the controller has to do.
+    steps: Vec<Step>,
 }
 
 /// An operator at one node.
@@ -172,42 +133,6 @@ impl Desk<'_> {
         Err(ChangeError::Busy("others change the cluster at the same time: try again".to_owned()))
     }
 
-    /// Adds to a change that an operation begins with it, and removes old ones.
-    fn begin(&self, view: &View, mut change: Change, begun: Begun<'_>) -> Result<Change, ChangeError> {
-        let Begun { id, kind, target, database, node, nodes } = begun;
-        let mut ended: Vec<(u64, OperationId)> = view
-            .operations
-            .iter()
-            .filter_map(|(id, operation)| operation.ended_ms.map(|_| (operation.started_ms, *id)))
-            .collect();
-        ended.sort_unstable();
-        let surplus = ended.len().saturating_sub(OPERATIONS_KEPT).min(TRIMMED_AT_ONCE);
-        for (_, old) in &ended[..surplus] {
-            change = change.delete(&Key::Operation(*old).to_string());
-        }
-        let step = |node: NodeId| {
-            let name = view.nodes.get(&node)?.name.clone();
-            Some(NodeStep { node, name, is_done: false, trouble: None, unknown: Unknown::new() })
-        };
-        let nodes: Vec<NodeStep> = nodes.into_iter().filter_map(step).collect();
-        let started_ms = wall_ms();
-        let record = OperationRecord {
-            kind,
-            target: target.to_owned(),
-            by: self.by.to_owned(),
-            database,
-            node,
-            ended_ms: nodes.is_empty().then_some(started_ms),
-            nodes,
-            steps: Vec::new(),
-            done: 0,
-            error: None,
-            started_ms,
-            unknown: Unknown::new(),
-        };
-        put(change, Key::Operation(id), &record)
-    }
-
     // --- databases ---
 
     /// Where a new database would be placed. Refuses what [`Desk::create`] would refuse.
@@ -232,8 +157,9 @@ impl Desk<'_> {
                 database: Some(id),
                 node: None,
                 nodes: data_nodes(view),
+                steps: Vec::new(),
             };
-            let last = self.begin(view, last, begun)?;
+            let last = begin(view, last, self.by, begun)?;
             let mut layout = layout_revision(view);
             for change in self.removal_of_leftovers(view).await?.into_iter().chain(shards) {
                 layout = self.records.change(with_layout_of(view, layout, change)?).await?;
@@ -361,8 +287,16 @@ impl Desk<'_> {
                 if !of_shards {
                     nodes.extend(data_nodes(view));
                 }
-                let begun = Begun { id: operation, kind, target: name, database: Some(id), node: None, nodes };
-                Ok((self.begin(view, put(change, key, &now)?, begun)?, ()))
+                let begun = Begun {
+                    id: operation,
+                    kind,
+                    target: name,
+                    database: Some(id),
+                    node: None,
+                    nodes,
+                    steps: Vec::new(),
+                };
+                Ok((begin(view, put(change, key, &now)?, self.by, begun)?, ()))
             })
             .await?;
         Ok(Made { operation, revision })
@@ -474,6 +408,57 @@ impl Desk<'_> {
             put(changes.given(&key.to_string(), users.revision), key, &record)
         };
         self.change_spec(name, OperationKind::Resize, false, edit).await
+    }
+
+    // --- copies and primaries ---
+
+    /// The steps that [`Desk::operate`] would begin with.
+    pub fn plan_operation(&self, wish: &Wish) -> Result<Planned, ChangeError> {
+        planned(&self.view(), self.workers, wish)
+    }
+
+    /// Begins what the controller carries out.
+    pub async fn operate(&self, wish: &Wish) -> Result<(OperationId, Planned), ChangeError> {
+        let id = new_operation();
+        let begins = |view: &View| {
+            let planned = planned(view, self.workers, wish)?;
+            Ok((begin_steps(view, id, &planned, self.by)?, planned))
+        };
+        let (_, planned) = self.change(begins).await?;
+        Ok((id, planned))
+    }
+
+    /// Has the controller end an operation before its last step.
+    pub async fn abort(&self, id: OperationId) -> Result<(), ChangeError> {
+        let abort = |view: &View| {
+            let known = view.operations.get(&id).ok_or_else(|| ChangeError::NotFound(format!("operation {id}")))?;
+            let busy = |why: &str| Err(ChangeError::Busy(format!("operation {id} {why}")));
+            if known.ended_ms.is_some() {
+                return busy("has ended");
+            }
+            if !known.has_steps() {
+                return busy("has no way back: each of its nodes does its part by itself");
+            }
+            if known.aborted_by.is_some() {
+                return busy("is being aborted already");
+            }
+            let aborted = OperationRecord { aborted_by: Some(self.by.to_owned()), ..(*known.record).clone() };
+            let key = Key::Operation(id);
+            Ok((put(Change::default().given(&key.to_string(), known.revision), key, &aborted)?, ()))
+        };
+        self.change(abort).await.map(drop)
+    }
+
+    /// After how many seconds the copies of a node that does not run come anew on others; 0: never by themselves.
+    pub async fn set_replace_after(&self, seconds: u64) -> Result<(), ChangeError> {
+        let set = |view: &View| {
+            let before = view.settings.as_ref();
+            let mut record = before.map_or_else(SettingsRecord::default, |before| (*before.record).clone());
+            record.replace_after_s = Some(seconds);
+            let revision = before.map_or(0, |before| before.revision);
+            Ok((put(Change::default().given(&Key::Settings.to_string(), revision), Key::Settings, &record)?, ()))
+        };
+        self.change(set).await.map(drop)
     }
 
     // --- nodes ---
@@ -602,8 +587,9 @@ impl Desk<'_> {
                         database: None,
                         node: Some(id),
                         nodes: forgetting.lost.iter().filter_map(|(.., node)| to(node)).collect(),
+                        steps: Vec::new(),
                     };
-                    change = self.begin(view, change, begun)?;
+                    change = begin(view, change, self.by, begun)?;
                 }
                 Ok((change, (forgetting, is_last)))
             });
@@ -613,6 +599,78 @@ impl Desk<'_> {
             }
         }
     }
+}
+
+/// Adds to a change that an operation begins with it, and removes old ones.
+fn begin(view: &View, mut change: Change, by: &str, begun: Begun<'_>) -> Result<Change, ChangeError> {
+    let Begun { id, kind, target, database, node, nodes, steps } = begun;
+    let mut ended: Vec<(u64, OperationId)> = view
+        .operations
+        .iter()
+        .filter_map(|(id, operation)| operation.ended_ms.map(|_| (operation.started_ms, *id)))
+        .collect();
+    ended.sort_unstable();
+    let surplus = ended.len().saturating_sub(OPERATIONS_KEPT).min(TRIMMED_AT_ONCE);
+    for (_, old) in &ended[..surplus] {
+        change = change.delete(&Key::Operation(*old).to_string());
+    }
+    let step = |node: NodeId| {
+        let name = view.nodes.get(&node)?.name.clone();
+        Some(NodeStep { node, name, is_done: false, trouble: None, unknown: Unknown::new() })
+    };
+    let nodes: Vec<NodeStep> = nodes.into_iter().filter_map(step).collect();
+    let started_ms = wall_ms();
+    let mut record = OperationRecord {
+        kind,
+        target: target.to_owned(),
+        by: by.to_owned(),
+        database,
+        node,
+        ended_ms: None,
+        nodes,
+        steps,
+        done: 0,
+        waits_for: None,
+        aborted_by: None,
+        error: None,
+        started_ms,
+        unknown: Unknown::new(),
+    };
+    if record.nodes.is_empty() && !record.has_steps() {
+        record.ended_ms = Some(started_ms);
+    }
+    put(change, Key::Operation(id), &record)
+}
+
+/// The change with which an operation begins that the controller carries out.
+pub fn begin_steps(view: &View, id: OperationId, planned: &Planned, by: &str) -> Result<Change, ChangeError> {
+    let mut change = Change::default();
+    if planned.takes_room() {
+        change = with_layout(view, change)?;
+    }
+    if let (Some(is_draining), Some(node)) = (planned.drains(), planned.node) {
+        let before = &view.nodes[&node];
+        let record = NodeRecord { is_draining, ..(*before.record).clone() };
+        change = put(change.given(&Key::Node(node).to_string(), before.revision), Key::Node(node), &record)?;
+    }
+    if planned.kind == OperationKind::Undrain {
+        for (id, drain) in view.operations.iter().filter(|(_, operation)| is_drain_of(operation, planned.node)) {
+            let error = Some(format!("undrained by {by}: the primaries that have left stay where they are"));
+            let ended_ms = Some(wall_ms());
+            let ended = OperationRecord { error, ended_ms, waits_for: None, ..(*drain.record).clone() };
+            change = put(change.given(&Key::Operation(*id).to_string(), drain.revision), Key::Operation(*id), &ended)?;
+        }
+    }
+    let begun = Begun {
+        id,
+        kind: planned.kind,
+        target: &planned.target,
+        database: planned.database,
+        node: planned.node,
+        nodes: BTreeSet::new(),
+        steps: planned.steps.clone(),
+    };
+    begin(view, change, by, begun)
 }
 
 type Forgotten = (Forgetting, NodeId, Revised<NodeRecord>, Vec<Change>);
@@ -685,7 +743,7 @@ fn loads(view: &View, plan: &Plan) -> Result<Vec<(NodeName, NodeLoad)>, ChangeEr
     Ok(loads.into_iter().filter_map(|load| Some((view.nodes.get(&load.node)?.name.clone(), load))).collect())
 }
 
-fn new_operation() -> OperationId {
+pub fn new_operation() -> OperationId {
     let mut bytes = [0; 8];
     rand::rng().fill_bytes(&mut bytes);
     OperationId(bytes)
@@ -700,11 +758,6 @@ fn put<R: records::Record>(change: Change, key: Key, record: &R) -> Result<Chang
     let bytes = records::encode(key, record)
         .map_err(|error| ChangeError::Invalid { field: "definition", why: error.to_string() })?;
     Ok(change.put_bytes(&key.to_string(), bytes))
-}
-
-pub fn find(view: &View, name: &str) -> Result<(DatabaseId, Revised<SpecRecord>), ChangeError> {
-    let (id, database) = view.named(name).ok_or_else(|| ChangeError::NotFound(format!("database '{name}'")))?;
-    Ok((id, database.spec.clone().expect("it has a name")))
 }
 
 fn new_id() -> DatabaseId {

@@ -5,19 +5,23 @@
 //! Reading order: `agent` (the thread, and what it follows), `reconcile` (from records to what runs here), `operations` (what it says of
 //! operations), `lives` (whose dataset a copy has), `shard`, `peers` and `links` (the two ends of a link), `endpoints` (what the nodes tell
 //! each other of them), `functions` and `settings` (when they hold at all shards: `followers`), `changes` (what operators ask for) and `desk`
-//! (which records that changes), `handover` (how a primary is asked to make another copy primary), `authority` (its replacement), `console` (what the nodes' consoles share), `api_port` (how their APIs ask
-//! each other).
+//! (which records that changes), `plans` (the steps of what moves copies and primaries), `controller` (who leads, and names primaries) and
+//! `executor` (who carries steps out), `handover` (how a primary is asked to make another copy primary), `authority` (its replacement),
+//! `console` (what the nodes' consoles share), `api_port` (how their APIs ask each other).
 
 #![forbid(unsafe_code)]
 
 mod agent;
 mod api_port;
 mod authority;
+mod candidate;
+mod change_error;
 mod changes;
 mod console;
 mod controller;
 mod desk;
 mod endpoints;
+mod executor;
 mod followers;
 mod functions;
 mod handover;
@@ -25,6 +29,7 @@ mod links;
 mod lives;
 mod operations;
 mod peers;
+mod plans;
 mod published;
 mod reconcile;
 mod replica_stream;
@@ -35,8 +40,10 @@ mod shared;
 pub use agent::{Agent, EtcdStatus, NoCluster, Seen, Status};
 pub use api_port::ApiHello;
 pub use authority::AuthorityStatus;
+pub use change_error::ChangeError;
 pub use coord::etcd::maintenance::{AlarmKind, Member as EtcdMember};
-pub use desk::{ChangeError, Forgetting, Placement};
+pub use desk::{Forgetting, Placement};
 pub use handover::hand_over;
 pub use membership::api_stream::{ApiStream, ApiUnreachable, failure as api_failure};
 pub use peers::Connected;
+pub use plans::{Planned, Wish};

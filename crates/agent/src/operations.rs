@@ -29,9 +29,12 @@ pub fn trouble_with(
     (!lines.is_empty()).then(|| lines.join("; ").chars().take(TROUBLE_CHARS_MAX).collect())
 }
 
-/// The operation, with what this node says of it.
+/// The operation, with what this node says of it. One with steps is the controller's.
 pub fn reported(view: &View, me: NodeId, before: &OperationRecord, part: &Part, now_ms: u64) -> OperationRecord {
     let mut operation = before.clone();
+    if before.has_steps() {
+        return operation;
+    }
     for step in &mut operation.nodes {
         match part {
             Part::Done if step.node == me => step.is_done = true,
@@ -93,6 +96,8 @@ mod tests {
             nodes: vec![step('1', "n1"), step('2', "n2")],
             steps: Vec::new(),
             done: 0,
+            waits_for: None,
+            aborted_by: None,
             error: None,
             started_ms: 1,
             ended_ms: None,

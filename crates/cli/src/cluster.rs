@@ -1,7 +1,7 @@
 //! Owns `flintkv cluster`: init and join work on this machine's files, the others ask a node. Never knows what a node does for a cluster.
 
 use crate::TIMEOUT;
-use crate::args::{AuthorityAction, ClusterAction, Init, Join, Local, Role};
+use crate::args::{AuthorityAction, Begun, ClusterAction, Init, Join, Local, Role};
 use crate::client::{Client, segment};
 use crate::database::{pretty, said};
 use crate::failure::Failure;
@@ -38,6 +38,46 @@ pub fn run(action: &ClusterAction) -> Result<String, Failure> {
         ClusterAction::Operations { connection } => {
             let reply = Client::new(connection, TIMEOUT)?.get("/operations")?;
             Ok(if connection.json { pretty(&reply) } else { operations(&reply) })
+        }
+        ClusterAction::Abort { connection, id } => {
+            let reply =
+                Client::new(connection, TIMEOUT)?.post_nothing(&format!("/operations/{}/abort", segment(id)))?;
+            let then = "flintkv cluster operations shows when it has ended, and what stays as it is";
+            Ok(said(&reply, &format!("operation {id} is being aborted; {then}"), connection.json))
+        }
+        ClusterAction::Drain { begun, node } => {
+            begin_operation(begun, &format!("/cluster/nodes/{}/drain", segment(node)), None)
+        }
+        ClusterAction::Undrain { begun, node } => {
+            begin_operation(begun, &format!("/cluster/nodes/{}/undrain", segment(node)), None)
+        }
+        ClusterAction::Replace { begun, node } => {
+            begin_operation(begun, &format!("/cluster/nodes/{}/replace", segment(node)), None)
+        }
+        ClusterAction::Move { begun, shard, to, from } => {
+            begin_operation(begun, "/cluster/move", Some(&json!({ "shard": shard, "to": to, "from": from })))
+        }
+        ClusterAction::Restart { begun, nodes, yes } => {
+            if !begun.dry_run {
+                let name = text(&Client::new(&begun.connection, TIMEOUT)?.get("/cluster")?["name"]);
+                let which =
+                    if nodes.is_empty() { "All nodes".to_owned() } else { format!("The nodes {}", nodes.join(", ")) };
+                let what = format!("{which} of the cluster {name} will start anew, one after the other");
+                prompt::confirm(&what, &name, yes.as_deref())?;
+            }
+            begin_operation(begun, "/cluster/restart", Some(&json!({ "nodes": nodes })))
+        }
+        ClusterAction::Settings { connection, replace_after } => {
+            let client = Client::new(connection, TIMEOUT)?;
+            let reply = match replace_after {
+                Some(seconds) => client.put("/cluster/settings", &json!({ "replace_after_s": seconds }))?,
+                None => client.get("/cluster/settings")?,
+            };
+            let after = match reply["replace_after_s"].as_u64().unwrap_or(0) {
+                0 => "off".to_owned(),
+                seconds => format!("{seconds} s"),
+            };
+            Ok(if connection.json { pretty(&reply) } else { pairs(&[("replace after", after)]) })
         }
         ClusterAction::Token { connection, no_coordinator } => {
             let body = json!({ "no_coordinator": no_coordinator });
@@ -82,6 +122,11 @@ pub fn run(action: &ClusterAction) -> Result<String, Failure> {
             Ok(said(&client.delete(&path)?, &format!("{node} is removed"), connection.json))
         }
     }
+}
+
+fn begin_operation(begun: &Begun, path: &str, body: Option<&Value>) -> Result<String, Failure> {
+    let Begun { connection, dry_run, no_wait } = begun;
+    crate::operations::begin(&Client::new(connection, TIMEOUT)?, path, body, *dry_run, !no_wait, connection.json)
 }
 
 /// The node's configuration.
@@ -306,7 +351,12 @@ fn nodes(reply: &Value) -> String {
             text(&node["name"]),
             text(&node["zone"]),
             text(&node["role"]),
-            if node["is_live"] == true { "runs" } else { "does not run" }.to_owned(),
+            match (node["is_live"] == true, node["is_draining"] == true) {
+                (true, false) => "runs",
+                (true, true) => "runs, drained",
+                (false, _) => "does not run",
+            }
+            .to_owned(),
             text(&node["address"]),
             text(&node["shards"]),
             of("ram_placed_bytes", "ram_bytes"),
@@ -362,18 +412,35 @@ fn operations(reply: &Value) -> String {
                 None => text(&operation["state"]),
             },
         };
+        let all = list(&operation["steps"]).len();
+        let steps = if all == 0 { state } else { format!("{state}, {} of {all} steps", operation["steps_done"]) };
+        let state = match operation["aborted_by"].as_str() {
+            Some(by) if operation["ended_ms"].is_null() => format!("{steps}, is aborted by {by}"),
+            _ => steps,
+        };
+        let waits: Vec<String> = open.into_iter().chain(operation["waits_for"].as_str().map(str::to_owned)).collect();
         vec![
+            text(&operation["id"]),
             time(&operation["started_ms"]),
             text(&operation["kind"]),
             text(&operation["target"]),
             text(&operation["by"]),
             state,
-            open.join(", "),
+            waits.join(", "),
             time(&operation["ended_ms"]),
         ]
     };
     let left = |title| (title, Align::Left);
-    let head = [left("STARTED"), left("WHAT"), left("OF"), left("BY"), left("STATE"), left("WAITS FOR"), left("ENDED")];
+    let head = [
+        left("ID"),
+        left("STARTED"),
+        left("WHAT"),
+        left("OF"),
+        left("BY"),
+        left("STATE"),
+        left("WAITS FOR"),
+        left("ENDED"),
+    ];
     table(&head, &list(reply).iter().map(row).collect::<Vec<_>>())
 }
 

@@ -22,6 +22,7 @@ mod journal;
 mod migrate;
 #[cfg(test)]
 mod mock;
+mod operations;
 mod pages;
 mod people;
 mod plan;

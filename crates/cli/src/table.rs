@@ -1,10 +1,17 @@
-//! Owns the layout of text tables. Never knows their content.
+//! Owns the layout of text tables, and of JSON. Never knows their content.
+
+use serde_json::Value;
 
 /// The alignment of a column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
     Left,
     Right,
+}
+
+/// A reply of the API, as `--json` prints it.
+pub fn pretty(value: &Value) -> String {
+    format!("{value:#}\n")
 }
 
 /// A head and rows, with columns two spaces apart and no trailing spaces. Widths count characters.

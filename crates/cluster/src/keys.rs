@@ -27,6 +27,8 @@ pub enum Key {
     Failover(OperationId),
     /// `layout`
     Layout,
+    /// `settings`
+    Settings,
     /// `ctl/leader`
     Leader,
     /// `feature_level`
@@ -64,6 +66,7 @@ impl fmt::Display for Key {
             Key::Operation(id) => write!(f, "ops/{id}"),
             Key::Failover(id) => write!(f, "failovers/{id}"),
             Key::Layout => f.write_str("layout"),
+            Key::Settings => f.write_str("settings"),
             Key::Leader => f.write_str("ctl/leader"),
             Key::FeatureLevel => f.write_str("feature_level"),
             Key::ConsoleUsers => f.write_str("console/users"),
@@ -96,6 +99,7 @@ fn parse(text: &str) -> Option<Key> {
         ["ops", id] => Key::Operation(id.parse().ok()?),
         ["failovers", id] => Key::Failover(id.parse().ok()?),
         ["layout"] => Key::Layout,
+        ["settings"] => Key::Settings,
         ["ctl", "leader"] => Key::Leader,
         ["feature_level"] => Key::FeatureLevel,
         ["console", "users"] => Key::ConsoleUsers,
@@ -127,6 +131,7 @@ mod tests {
             "ops/0123456789abcdef".to_owned(),
             "failovers/0123456789abcdef".to_owned(),
             "layout".to_owned(),
+            "settings".to_owned(),
             "ctl/leader".to_owned(),
             "feature_level".to_owned(),
             "console/users".to_owned(),

@@ -9,9 +9,10 @@
 //! | `db/<id>/users`, `functions` | [`UsersRecord`], [`FunctionsRecord`] | API |
 //! | `db/<id>/map` | [`MapRecord`] | API at creation, then splits |
 //! | `db/<id>/shard/<n>` | [`ShardRecord`] | primary, and the controller |
-//! | `ops/<id>` | [`OperationRecord`] | API at its begin, then the agents of its nodes |
+//! | `ops/<id>` | [`OperationRecord`] | API at its begin, then the agents of its nodes, or the controller |
 //! | `failovers/<id>` | [`FailoverRecord`] | controller |
 //! | `layout` | [`LayoutRecord`] | API, with whatever needs room on nodes |
+//! | `settings` | [`SettingsRecord`] | API |
 //! | `ctl/leader` | [`LeaderRecord`] | controller, with a lease |
 //! | `feature_level` | [`FeatureLevelRecord`] | controller |
 //! | `console/users` | [`ConsoleUsersRecord`] | API |
@@ -36,7 +37,7 @@ use config::definition::{Definition, FIELDS};
 use serde::de::{DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// etcd refuses requests above 1.5 MiB, and a transaction has several records.
@@ -137,7 +138,7 @@ pub struct NodeRecord {
     pub name: NodeName,
     pub zone: ZoneName,
     pub role: Role,
-    /// No copy is placed on the node any more, and those that are there leave it.
+    /// Its primaries leave it, none is named there while another copy can be, and no new copy is placed there.
     #[serde(default)]
     pub is_draining: bool,
     pub addresses: Addresses,
@@ -229,6 +230,11 @@ pub struct SpecRecord {
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 impl SpecRecord {
@@ -392,13 +398,16 @@ pub struct Member {
 pub struct Assignment {
     pub copy: CopyNumber,
     pub node: NodeId,
+    /// The copy is to go: the primary takes it out of the in-sync set, and then it is assigned to no node any more.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_leaving: bool,
     #[serde(flatten)]
     pub unknown: Unknown,
 }
 
 impl Assignment {
     pub fn new(copy: CopyNumber, node: NodeId) -> Assignment {
-        Assignment { copy, node, unknown: Unknown::new() }
+        Assignment { copy, node, is_leaving: false, unknown: Unknown::new() }
     }
 }
 
@@ -416,6 +425,20 @@ impl ShardRecord {
             handed_over: None,
             unknown: Unknown::new(),
         }
+    }
+
+    /// The copy on this node.
+    pub fn on(&self, node: NodeId) -> Option<&Assignment> {
+        self.assignments.iter().find(|assigned| assigned.node == node)
+    }
+
+    pub fn is_in_sync(&self, copy: CopyNumber) -> bool {
+        self.in_sync.iter().any(|member| member.copy == copy)
+    }
+
+    /// The copies that are not to go.
+    pub fn staying(&self) -> BTreeSet<CopyNumber> {
+        self.assignments.iter().filter(|assigned| !assigned.is_leaving).map(|assigned| assigned.copy).collect()
     }
 
     /// The primary of the epoch before has written this one, and serves no more.
@@ -483,8 +506,18 @@ pub enum OperationKind {
     Create,
     Resize,
     AddReplicas,
+    /// Other copies of a database's shards become the primaries.
+    SwitchOver,
+    /// The primaries leave a node.
     Drain,
+    /// A node takes primaries again.
+    Undrain,
+    /// A copy goes from one node to another one.
+    Move,
+    /// The copies of a node that does not run come anew on other nodes.
     Replace,
+    /// The processes of nodes start anew, one after the other.
+    Restart,
     Rebalance,
     Delete,
     Flush,
@@ -519,6 +552,12 @@ pub struct OperationRecord {
     /// How many steps are done.
     #[serde(default)]
     pub done: usize,
+    /// What the step that comes next waits for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits_for: Option<String>,
+    /// Who has asked for its end before its last step. The controller takes back what is half done first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aborted_by: Option<String>,
     /// Why it ended before its last step, or before each of its nodes had done its part.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -556,6 +595,18 @@ pub enum StepKind {
     SwitchOver,
     /// The copies of a database get their new limits.
     Resize,
+    /// The process of the node `to` starts anew, without a primary meanwhile.
+    Restart,
+}
+
+/// The process that a step of kind `Restart` ends.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Restarted {
+    pub process: ProcessId,
+    /// An operator had drained the node before, so it goes on draining.
+    pub stays_drained: bool,
+    #[serde(flatten)]
+    pub unknown: Unknown,
 }
 
 /// A step of an operation. A copy is named by shard and node: a node has at most one copy of a shard.
@@ -568,8 +619,37 @@ pub struct Step {
     pub from: Option<NodeId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<NodeId>,
+    /// Of a restart that has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restarted: Option<Restarted>,
     #[serde(flatten)]
     pub unknown: Unknown,
+}
+
+impl Step {
+    pub fn switch_over(shard: ShardUid, to: NodeId) -> Step {
+        Step { shard: Some(shard), ..Step::to(StepKind::SwitchOver, to) }
+    }
+
+    pub fn moving(shard: ShardUid, from: NodeId, to: NodeId) -> Step {
+        Step { shard: Some(shard), from: Some(from), ..Step::to(StepKind::Move, to) }
+    }
+
+    pub fn restart(node: NodeId) -> Step {
+        Step::to(StepKind::Restart, node)
+    }
+
+    fn to(kind: StepKind, to: NodeId) -> Step {
+        Step { kind, shard: None, from: None, to: Some(to), restarted: None, unknown: Unknown::new() }
+    }
+}
+
+impl OperationRecord {
+    /// The controller carries it out. Others are done when each of their nodes has followed the records.
+    pub fn has_steps(&self) -> bool {
+        use OperationKind::{AddReplicas, Drain, Move, Rebalance, Replace, Restart, SwitchOver, Undrain};
+        matches!(self.kind, SwitchOver | Drain | Undrain | Move | Replace | Restart | AddReplicas | Rebalance)
+    }
 }
 
 impl Record for OperationRecord {
@@ -588,6 +668,7 @@ impl Record for OperationRecord {
                 StepKind::Move => (true, true, true),
                 StepKind::Drop => (true, true, false),
                 StepKind::Resize => (false, false, false),
+                StepKind::Restart => (false, false, true),
             };
             if needed != (step.shard.is_some(), step.from.is_some(), step.to.is_some()) {
                 let why = format!("step {index}, {:?}, does not have exactly its shard, from and to", step.kind);
@@ -636,6 +717,26 @@ pub struct LayoutRecord {
 impl Record for LayoutRecord {
     fn lies_at(key: &Key) -> bool {
         matches!(key, Key::Layout)
+    }
+}
+
+/// What operators have set for the whole cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SettingsRecord {
+    /// A node's copies come anew on other nodes when it has not run for so many seconds. 0: only when an operator asks for that. `None`: the
+    /// default, [`REPLACE_AFTER_S`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replace_after_s: Option<u64>,
+    #[serde(flatten)]
+    pub unknown: Unknown,
+}
+
+/// Longer than a machine takes to start, since replacing copies whole datasets. It is also Ceph's default.
+pub const REPLACE_AFTER_S: u64 = 600;
+
+impl Record for SettingsRecord {
+    fn lies_at(key: &Key) -> bool {
+        matches!(key, Key::Settings)
     }
 }
 

@@ -1,13 +1,13 @@
 //! Owns what a node knows of its cluster: the records, kept up to date change by change. Never knows where a change comes from.
 
-use crate::ids::{DatabaseId, NodeId, OperationId, SessionDigest, ShardNumber};
+use crate::ids::{DatabaseId, NodeId, OperationId, SessionDigest, ShardNumber, ShardUid, shard_uid};
 use crate::keys::Key;
 use crate::limits::{self, Resources};
 use crate::placement::{Condition, DatabaseCopies, Layout, NodeRoom, ShardCopies};
 use crate::records::{
     self, ConsoleEndedRecord, ConsoleKeyRecord, ConsoleUsersRecord, DatabaseState, FailoverRecord, FeatureLevelRecord,
     FunctionsRecord, LayoutRecord, LeaderRecord, LiveRecord, MapRecord, NodeRecord, OperationRecord, Record,
-    RecordError, ShardRecord, SpecRecord, UsersRecord,
+    RecordError, SettingsRecord, ShardRecord, SpecRecord, StepKind, UsersRecord,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -55,6 +55,7 @@ pub struct View {
     pub operations: BTreeMap<OperationId, Revised<OperationRecord>>,
     pub failovers: BTreeMap<OperationId, Revised<FailoverRecord>>,
     pub layout: Option<Revised<LayoutRecord>>,
+    pub settings: Option<Revised<SettingsRecord>>,
     pub leader: Option<Revised<LeaderRecord>>,
     pub feature_level: Option<Revised<FeatureLevelRecord>>,
     pub console: ConsoleView,
@@ -92,6 +93,7 @@ impl View {
             Key::Operation(id) => drop(self.operations.insert(id, kept(key, bytes, revision)?)),
             Key::Failover(id) => drop(self.failovers.insert(id, kept(key, bytes, revision)?)),
             Key::Layout => self.layout = Some(kept(key, bytes, revision)?),
+            Key::Settings => self.settings = Some(kept(key, bytes, revision)?),
             Key::Leader => self.leader = Some(kept(key, bytes, revision)?),
             Key::FeatureLevel => self.feature_level = Some(kept(key, bytes, revision)?),
             Key::ConsoleUsers => self.console.users = Some(kept(key, bytes, revision)?),
@@ -116,6 +118,7 @@ impl View {
             Key::Operation(id) => drop(self.operations.remove(&id)),
             Key::Failover(id) => drop(self.failovers.remove(&id)),
             Key::Layout => self.layout = None,
+            Key::Settings => self.settings = None,
             Key::Leader => self.leader = None,
             Key::FeatureLevel => self.feature_level = None,
             Key::ConsoleUsers => self.console.users = None,
@@ -141,6 +144,27 @@ impl View {
         !shard.in_sync.is_empty() && shard.primary_node().is_some_and(|node| self.live.contains_key(&node))
     }
 
+    pub fn shard(&self, uid: ShardUid) -> Option<&Revised<ShardRecord>> {
+        self.databases.get(&uid.database())?.shards.get(&uid.number())
+    }
+
+    /// The name of a shard: that of its database, and its number.
+    pub fn shard_name(&self, uid: ShardUid) -> String {
+        let database = self.databases.get(&uid.database()).and_then(|database| database.spec.as_ref());
+        let name = database.map_or_else(|| uid.database().to_string(), |spec| spec.name.to_string());
+        format!("{name}.{}", uid.number())
+    }
+
+    /// The shards that have a copy on the node, and are not being deleted.
+    pub fn shards_on(&self, node: NodeId) -> impl Iterator<Item = (ShardUid, &Revised<ShardRecord>)> {
+        let is_kept = |spec: &Revised<SpecRecord>| spec.state != DatabaseState::Deleting;
+        let kept = self.databases.iter().filter(move |(_, database)| database.spec.as_ref().is_some_and(is_kept));
+        let shards = kept.flat_map(|(id, database)| {
+            database.shards.iter().map(|(number, record)| (shard_uid(*id, *number), record))
+        });
+        shards.filter(move |(_, record)| record.on(node).is_some())
+    }
+
     /// The name of a node; its id, if nothing is known of it.
     pub fn node_name(&self, id: NodeId) -> String {
         self.nodes.get(&id).map_or_else(|| id.to_string(), |node| node.name.to_string())
@@ -152,7 +176,8 @@ impl View {
         by_name.or_else(|| self.nodes.iter().find(|(id, _)| id.to_string() == name)).map(|(id, node)| (*id, node))
     }
 
-    /// The nodes and what is placed on them. A database whose records are not complete takes nothing yet. `workers`: how many a node has.
+    /// The nodes and what is placed on them, or will be by operations that have begun. A database whose records are not complete takes nothing
+    /// yet. `workers`: how many a node has.
     pub fn layout(&self, workers: u64) -> Layout {
         // The one that is to be created has a proxy too.
         let databases = self.databases.values().filter(|database| database.spec.is_some()).count() as u64 + 1;
@@ -167,14 +192,23 @@ impl View {
                 flash_bytes: node.capacity.flash_bytes,
             },
         };
+        let mut coming: BTreeMap<ShardUid, BTreeSet<NodeId>> = BTreeMap::new();
+        for operation in self.operations.values().filter(|operation| operation.ended_ms.is_none()) {
+            for step in operation.steps.iter().skip(operation.done) {
+                if let (StepKind::Add | StepKind::Move, Some(shard), Some(to)) = (step.kind, step.shard, step.to) {
+                    coming.entry(shard).or_default().insert(to);
+                }
+            }
+        }
         let database = |(id, database): (&DatabaseId, &DatabaseView)| {
             let definition = database.spec.as_ref()?.definition();
             let copy = limits::of_copy(&definition, workers).ok()?;
             let shard = |(number, shard): (&ShardNumber, &Revised<ShardRecord>)| {
                 let primary = shard.primary_node()?;
-                let mut replicas: Vec<NodeId> = shard.assignments.iter().map(|assigned| assigned.node).collect();
-                replicas.retain(|node| *node != primary);
-                replicas.sort();
+                let mut replicas: BTreeSet<NodeId> = shard.assignments.iter().map(|assigned| assigned.node).collect();
+                replicas.extend(coming.get(&shard_uid(*id, *number)).into_iter().flatten());
+                replicas.retain(|node| *node != primary && self.nodes.contains_key(node));
+                let replicas = replicas.into_iter().collect();
                 Some(ShardCopies { number: *number, bytes: copy.memory_limit_bytes, primary, replicas })
             };
             Some(DatabaseCopies {

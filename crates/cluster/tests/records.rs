@@ -8,8 +8,8 @@ use cluster::keys::Key;
 use cluster::records::{
     Addresses, Assignment, Capacity, ConsoleEndedRecord, ConsoleKeyRecord, ConsoleUsersRecord, DatabaseState,
     FailoverRecord, FeatureLevelRecord, FunctionsRecord, LayoutRecord, LeaderRecord, LiveRecord, MapRecord, Member,
-    NodeRecord, NodeStep, OperationKind, OperationRecord, RECORD_BYTES_MAX, Record, Role, ShardRecord, SpecRecord,
-    Step, StepKind, StoredDefinition, Unknown, UsersRecord, Versions, decode, encode,
+    NodeRecord, NodeStep, OperationKind, OperationRecord, RECORD_BYTES_MAX, Record, Restarted, Role, ShardRecord,
+    SpecRecord, Step, StepKind, StoredDefinition, Unknown, UsersRecord, Versions, decode, encode,
 };
 use cluster::stripes::StripeMap;
 use config::definition::{Definition, FIELDS};
@@ -90,7 +90,9 @@ fn shard_record() -> ShardRecord {
 
 fn operation_record() -> OperationRecord {
     let shard = Some(ShardUid([4; 12]));
-    let step = |kind, shard, from, to| Step { kind, shard, from, to, unknown: unknown() };
+    let step = |kind, shard, from, to| Step { kind, shard, from, to, restarted: None, unknown: unknown() };
+    let process = ProcessId([6; 8]);
+    let restarted = Some(Restarted { process, stays_drained: true, unknown: unknown() });
     OperationRecord {
         kind: OperationKind::Drain,
         target: "node-a".to_owned(),
@@ -110,8 +112,11 @@ fn operation_record() -> OperationRecord {
             step(StepKind::Add, shard, None, Some(node(3))),
             step(StepKind::Drop, shard, Some(node(3)), None),
             step(StepKind::Resize, None, None, None),
+            Step { restarted, ..step(StepKind::Restart, None, None, Some(node(3))) },
         ],
         done: 1,
+        waits_for: Some("node b runs".to_owned()),
+        aborted_by: Some("ann".to_owned()),
         error: Some("node b: RAM".to_owned()),
         started_ms: 1_700_000_000_000,
         ended_ms: Some(1_700_000_001_000),

@@ -44,7 +44,7 @@ fn main() -> ExitCode {
         }
     };
     match node::run(config, |node| attach(node, shards)) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(_) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{error}");
             ExitCode::FAILURE

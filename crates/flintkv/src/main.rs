@@ -2,6 +2,7 @@
 
 mod allocator;
 mod node;
+mod program;
 mod quorum;
 
 use std::ffi::OsString;
@@ -10,6 +11,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use node::Called;
+use program::Program;
 
 const HELP: &str = "\
 FlintKV: a Redis-compatible database that keeps hot values in RAM and everything else on flash
@@ -22,7 +24,8 @@ usage:
   flintkv database create|list|show|shards|resize|pause|resume|flush|delete|
                    backup|backups|replication|replicate|promote|switchover
                                                     databases of a running node, over its console-port
-  flintkv cluster init|join|status|nodes|token|leave|forget|operations|authority
+  flintkv cluster init|join|status|nodes|token|leave|forget|authority|settings|
+                  drain|undrain|move|replace|restart|operations|abort
                                                     several nodes as one, by etcd
   flintkv coordinator [CONF|-] [--directive value ...]
                                                     run this node's member of etcd
@@ -76,20 +79,21 @@ fn found_again(found: ::node::salvage::FoundAgain) -> cli::FoundAgain {
 }
 
 fn main() -> ExitCode {
+    let this = Program::of_this_process();
     let mut args = std::env::args_os();
     let program = args.next().unwrap_or_default();
     if Path::new(&program).file_name().is_some_and(|name| name == "redis-server") {
-        return serve(args, Called::AsRedis);
+        return serve(args, Called::AsRedis, this);
     }
     let Some(subcommand) = args.next() else {
         eprint!("{HELP}");
         return ExitCode::from(2);
     };
     match subcommand.to_str() {
-        Some("server") => serve(args, Called::ByItsName),
+        Some("server") => serve(args, Called::ByItsName, this),
         Some("coordinator") => membership::coordinator::main(args),
         Some("quorum") => match args.map(OsString::into_string).collect::<Result<Vec<_>, _>>() {
-            Ok(args) => quorum::main(&args),
+            Ok(args) => quorum::main(&args, this),
             Err(arg) => refuse(&format!("argument {arg:?} is not valid UTF-8")),
         },
         Some("bench") => bench::cli::main(args),
@@ -118,9 +122,9 @@ fn main() -> ExitCode {
     }
 }
 
-fn serve(args: impl Iterator<Item = OsString>, called: Called) -> ExitCode {
+fn serve(args: impl Iterator<Item = OsString>, called: Called, this: Program) -> ExitCode {
     match args.map(OsString::into_string).collect::<Result<Vec<_>, _>>() {
-        Ok(args) => node::main(&args, called),
+        Ok(args) => node::main(&args, called, this),
         Err(arg) => refuse(&format!("argument {arg:?} is not valid UTF-8")),
     }
 }

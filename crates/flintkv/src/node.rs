@@ -6,7 +6,9 @@ use std::io;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::Arc;
 
+use crate::program::Program;
 use config::ConfigStore;
+use node::Then;
 
 /// Marks the detached process that `daemonize` starts.
 const DETACHED: &str = "FLINTKV_DETACHED";
@@ -34,7 +36,7 @@ pub enum Called {
     AsRedis,
 }
 
-pub fn main(args: &[String], called: Called) -> ExitCode {
+pub fn main(args: &[String], called: Called, this: Program) -> ExitCode {
     match args.first().map(String::as_str) {
         Some("--help" | "-h") => {
             print!("{HELP}");
@@ -52,7 +54,11 @@ pub fn main(args: &[String], called: Called) -> ExitCode {
         _ => {}
     }
     match run(args, called) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Then::Exit) => ExitCode::SUCCESS,
+        Ok(Then::BeginAnew) => {
+            eprintln!("flintkv server: cannot begin anew: {}", this.begin_anew());
+            ExitCode::FAILURE
+        }
         Err(why) => {
             eprintln!("flintkv server: {why}");
             ExitCode::FAILURE
@@ -60,15 +66,19 @@ pub fn main(args: &[String], called: Called) -> ExitCode {
     }
 }
 
-fn run(args: &[String], called: Called) -> Result<(), String> {
+fn run(args: &[String], called: Called) -> Result<Then, String> {
     let config = ConfigStore::from_args(args).map_err(|error| error.to_string())?;
     let settings = config.snapshot();
     // A service manager watches the process that it started, so do not detach.
     if settings.daemonize && !node::is_supervised(settings.supervised) {
         if std::env::var_os(DETACHED).is_none() {
-            return detach(args).map_err(|error| format!("daemonize: {error}"));
+            return detach(args).map(|()| Then::Exit).map_err(|error| format!("daemonize: {error}"));
         }
-        rustix::process::setsid().map_err(|error| format!("daemonize: {error}"))?;
+        // It has its own session if it has begun anew.
+        let has_session = rustix::process::getsid(None).is_ok_and(|leader| leader == rustix::process::getpid());
+        if !has_session {
+            rustix::process::setsid().map_err(|error| format!("daemonize: {error}"))?;
+        }
     }
     let with_console = called == Called::ByItsName || config.is_named("console-port");
     let attach = |node: &Arc<node::Node>| {

@@ -1,8 +1,10 @@
 //! Owns `flintkv quorum`: a node that only votes. It runs a member of etcd, admits nodes that join, and shows that it runs. Never knows
 //! data or clients.
 
+use crate::program::Program;
 use config::ConfigStore;
 use membership::coordinator::{Coordinator, Log, RunError};
+use node::Then;
 use std::io;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,13 +22,17 @@ Of the directives it reads state-dir, peer-port, those of etcd, those of the log
 /// How often the order to stop is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
-pub fn main(args: &[String]) -> ExitCode {
+pub fn main(args: &[String], this: Program) -> ExitCode {
     if let Some("--help" | "-h") = args.first().map(String::as_str) {
         print!("{HELP}");
         return ExitCode::SUCCESS;
     }
     match run(args) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(Then::Exit) => ExitCode::SUCCESS,
+        Ok(Then::BeginAnew) => {
+            eprintln!("flintkv quorum: cannot begin anew: {}", this.begin_anew());
+            ExitCode::FAILURE
+        }
         Err((why, code)) => {
             eprintln!("flintkv quorum: {why}");
             code
@@ -34,7 +40,7 @@ pub fn main(args: &[String]) -> ExitCode {
     }
 }
 
-fn run(args: &[String]) -> Result<(), (String, ExitCode)> {
+fn run(args: &[String]) -> Result<Then, (String, ExitCode)> {
     let failed = |error: &dyn std::fmt::Display| (error.to_string(), ExitCode::FAILURE);
     let store = ConfigStore::from_args(args).map_err(|error| failed(&error))?;
     let config = store.snapshot();
@@ -49,6 +55,7 @@ fn run(args: &[String]) -> Result<(), (String, ExitCode)> {
         std::process::id()
     );
     let agent = agent::Agent::start_quorum(&config).map_err(|error| failed(&error))?;
+    let restarts = agent.restarts();
     let log: Log = Arc::new(|line| tracing::info!("{line}"));
     let ended = std::thread::scope(|scope| {
         let coordinator = scope.spawn(|| Coordinator::run(&config, &is_stopping, &log));
@@ -58,5 +65,6 @@ fn run(args: &[String]) -> Result<(), (String, ExitCode)> {
         drop(agent);
         coordinator.join().unwrap_or_else(|_| Err(RunError::Io(io::Error::other("a bug: the coordinator panicked"))))
     });
-    ended.map_err(|error| (error.to_string(), error.exit_code()))
+    ended.map_err(|error| (error.to_string(), error.exit_code()))?;
+    Ok(if restarts.load(Relaxed) { Then::BeginAnew } else { Then::Exit })
 }

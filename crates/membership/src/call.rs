@@ -2,11 +2,13 @@
 //! answered.
 
 use crate::folder::EtcdAccess;
-use cluster::ids::{CopyNumber, Epoch, ShardUid};
+use cluster::failover::CopyAnswer;
+use cluster::ids::{CopyNumber, Epoch, ProcessId, ShardUid};
 use pki::{ClusterId, Fingerprint, IssueAnswer, IssueError, IssueRequest};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::io;
+use std::pin::Pin;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -33,6 +35,8 @@ pub enum Call {
     /// To the node of a shard's primary, which serves in this epoch: the copy `to` is to be the primary. Answer: `Reply<()>`, when the record
     /// names it. After an error it may still happen: only the record says what holds. Asked again meanwhile, it is the same handover.
     HandOver { shard: ShardUid, epoch: Epoch, to: CopyNumber },
+    /// To the node whose process this is: its program begins anew, as the file says that it was started from. Answer: `Reply<()>`, before that.
+    Restart { process: ProcessId },
 }
 
 /// What a new member needs to know.
@@ -53,6 +57,19 @@ pub struct EtcdAdmission {
     /// The name and the peer URL of each other member.
     pub others: Vec<(String, String)>,
 }
+
+/// What the node itself answers: calls about its copies and its process.
+pub trait NodeCalls: Send + Sync {
+    /// What this node's copies of these shards know of themselves.
+    fn copies(&self, shards: &[ShardUid]) -> Vec<CopyAnswer>;
+    /// Has the primary here make the copy `to` primary: [`Call::HandOver`].
+    fn hand_over(&self, shard: ShardUid, epoch: Epoch, to: CopyNumber) -> HandingOver;
+    /// Has the program begin anew, if this is its process: [`Call::Restart`].
+    fn restart(&self, process: ProcessId) -> Reply<()>;
+}
+
+/// Ends when the shard's record names the new primary, or says what hinders.
+pub type HandingOver = Pin<Box<dyn Future<Output = Reply<()>> + Send>>;
 
 /// Whether the node that was asked does what it was asked for, or why not.
 pub type Reply<T> = Result<T, String>;

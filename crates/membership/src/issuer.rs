@@ -1,10 +1,9 @@
 //! Owns what a member answers to nodes that join, and to the calls of other members. Never knows a socket.
 
 use crate::authority::{self, AUTHORITY};
-use crate::call::{Call, EtcdAdmission, NewToken, Reply, Welcome};
+use crate::call::{Call, EtcdAdmission, NewToken, NodeCalls, Reply, Welcome};
 use crate::etcd::etcd_client;
 use crate::folder::{Folder, Member};
-use crate::peer::Answers;
 use crate::records::{self, Change, Records, RecordsError, issued_key, name_key, token_key};
 use base::clock::wall_ms;
 use cluster::failover::CopyAnswer;
@@ -164,7 +163,7 @@ impl Issuer {
     }
 
     /// `node`: of whose copies some calls are.
-    pub async fn answer_call(&self, peer: &Identity, question: &[u8], node: &dyn Answers) -> Vec<u8> {
+    pub async fn answer_call(&self, peer: &Identity, question: &[u8], node: &dyn NodeCalls) -> Vec<u8> {
         let call: Call = match pki::decode(question) {
             Ok(call) => call,
             Err(error) => return pki::encode::<Reply<()>>(&Err(error.to_string())),
@@ -172,6 +171,7 @@ impl Issuer {
         match call {
             Call::Copies(shards) => pki::encode::<Reply<Vec<CopyAnswer>>>(&Ok(node.copies(&shards))),
             Call::HandOver { shard, epoch, to } => pki::encode(&node.hand_over(shard, epoch, to).await),
+            Call::Restart { process } => pki::encode(&node.restart(process)),
             Call::Welcome => pki::encode(&self.welcome(peer).await),
             Call::RunEtcd { issue, peer_url } => pki::encode(&self.run_etcd(peer, &issue, &peer_url).await),
             Call::Renew(issue) => pki::encode(&self.renew(peer, &issue).await),

@@ -1,12 +1,10 @@
 //! Owns the port for other nodes: who may come in, and which of the protocols a connection speaks. Never knows what a link or an API carries.
 
 use crate::api_stream::{self, ApiStream};
-use crate::call::{self, Reply};
+use crate::call::{self, NodeCalls};
 use crate::issuer::Issuer;
 use crate::link_stream::{LinkStream, link_protocol};
 use crate::standing::Standing;
-use cluster::failover::CopyAnswer;
-use cluster::ids::{CopyNumber, Epoch, ShardUid};
 use pki::{
     API_PROTOCOL, CurrentCredential, JOIN_PROTOCOL, LINK_PROTOCOL, PLAIN_LINK_PROTOCOL, STANDING_PROTOCOL, Trust,
 };
@@ -14,7 +12,6 @@ use rustls::ServerConfig;
 use rustls::server::Acceptor;
 use rustls::time_provider::DefaultTimeProvider;
 use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -29,16 +26,9 @@ const STRANGERS_MAX: usize = 128;
 /// After an error of accept, such as too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Ends when the shard's record names the new primary, or says what hinders.
-pub type HandingOver = Pin<Box<dyn Future<Output = Reply<()>> + Send>>;
-
 /// Who answers, which changes when etcd's endpoints do.
-pub trait Answers: Send + Sync + 'static {
+pub trait Answers: NodeCalls + 'static {
     fn issuer(&self) -> Arc<Issuer>;
-    /// What this node's copies of these shards know of themselves.
-    fn copies(&self, shards: &[ShardUid]) -> Vec<CopyAnswer>;
-    /// Has the primary here make the copy `to` primary: [`call::Call::HandOver`].
-    fn hand_over(&self, shard: ShardUid, epoch: Epoch, to: CopyNumber) -> HandingOver;
     /// A link of a member, before its handshake: [`accept_link`] does that, in the runtime that serves the link.
     fn link(&self, hello: PeerHello);
     /// A connection of another member's API, before its handshake: [`accept_api`] does that, in the runtime of this node's API.

@@ -81,7 +81,7 @@ pub use replication::{CheckFigures, PrimaryFigures, ReplicaFigures, ReplicationF
 pub use role::{GivenUp, PrimaryAddress};
 pub use shard::HashSecret;
 pub use shard_copy::{CopyRole, CopyStatus, Requirements, ShardCopy, Term};
-pub use start::run;
+pub use start::{Then, run};
 pub use store::KeyCounts;
 pub use store::counters::Counter;
 pub use supervise::is_supervised;

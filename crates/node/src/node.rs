@@ -44,6 +44,8 @@ pub struct Node {
     failed: Mutex<BTreeMap<String, String>>,
     state_dir: PathBuf,
     huge_pages: AtomicBool,
+    /// See [`Node::begins_anew`].
+    begins_anew: Arc<AtomicBool>,
     /// Every dataset of the start is loaded: see [`Node::is_ready`].
     pub(crate) has_started: AtomicBool,
     pub(crate) started: Instant,
@@ -90,6 +92,7 @@ impl Node {
             failed: Mutex::default(),
             state_dir: config.state_dir.clone(),
             huge_pages: AtomicBool::new(false),
+            begins_anew: Arc::default(),
             has_started: AtomicBool::new(false),
             started: Instant::now(),
             started_ms: wall_ms(),
@@ -145,6 +148,11 @@ impl Node {
     #[doc(hidden)]
     pub fn run_on_worker(&self, worker: usize, begin: Begin) {
         self.common.worker_pool.begin(worker, begin);
+    }
+
+    /// True: when the node has ended, its process executes its program again.
+    pub fn begins_anew(&self) -> &Arc<AtomicBool> {
+        &self.begins_anew
     }
 
     pub fn is_stopping(&self) -> bool {

@@ -23,6 +23,7 @@ use cluster::records::Member;
 use engine::replication::{BootClock, Id, Mark, Serving};
 use engine::{Entry, SessionStream};
 use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -106,6 +107,8 @@ struct Shared {
     /// The last one that was reached.
     reached: u64,
     requirements: Requirements,
+    /// See [`ShardCopy::assigned`]. `None`: it was not told yet.
+    staying: Option<BTreeSet<CopyNumber>>,
     /// What the thread has found last.
     wanted: Option<(Epoch, Vec<Member>)>,
     handover: Option<HandingOver>,
@@ -180,6 +183,7 @@ impl ShardCopy {
             number: 0,
             reached: 0,
             requirements: Requirements::default(),
+            staying: None,
             wanted: None,
             handover: None,
             trouble: None,
@@ -295,6 +299,18 @@ impl ShardCopy {
         self.serving().set_requirements(requirements.is_sync, requirements.in_sync_min);
         drop(shared);
         self.journaling().wake_replies();
+    }
+
+    /// The copies of the shard that are assigned to nodes and are not to go. As a primary, this copy takes the others out of the in-sync set.
+    pub fn assigned(&self, staying: &BTreeSet<CopyNumber>) {
+        let mut shared = self.shared.lock();
+        if shared.staying.as_ref() == Some(staying) {
+            return;
+        }
+        shared.staying = Some(staying.clone());
+        self.serving().assigned(staying.clone());
+        drop(shared);
+        self.wake();
     }
 
     /// The set that is recorded for this epoch: it was read or written, and is not older than what was said before. Of another epoch than
@@ -505,6 +521,9 @@ impl ShardCopy {
         }
         let Requirements { is_sync, in_sync_min } = shared.requirements;
         self.serving().begin(term.epoch, me, &term.in_sync, is_sync, in_sync_min);
+        if let Some(staying) = &shared.staying {
+            self.serving().assigned(staying.clone());
+        }
         drop(shared);
         self.journaling().wake_replies();
         tracing::info!("copy {} is the primary of epoch {}", self.database.name(), term.epoch);

@@ -31,12 +31,20 @@ const TICKS_PER_SECOND: u32 = 10;
 /// How often the node asks whether what it waits for at its end is there.
 const WAIT_STEP: Duration = Duration::from_millis(10);
 
+/// What the process does when its node has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    Exit,
+    /// It executes its program again ([`Node::begins_anew`]).
+    BeginAnew,
+}
+
 /// Runs a node until it is told to stop. Returns an error only if the node could not start. `attach` is called when
 /// the node serves clients. Its result is dropped before the databases end.
 pub fn run(
     config_store: Arc<ConfigStore>,
     attach: impl FnOnce(&Arc<Node>) -> io::Result<Box<dyn Any>>,
-) -> io::Result<()> {
+) -> io::Result<Then> {
     let config = config_store.snapshot();
     let log = log::start(&config)?;
     config_store.subscribe(move |draft| {
@@ -63,7 +71,14 @@ pub fn run(
         Ok(_) => runtime.block_on(attend(&node, &mut supervisor)),
         Err(_) => Ok(()),
     };
-    supervisor.stopping();
+    let then = match node.begins_anew().load(Relaxed) {
+        true => Then::BeginAnew,
+        false => Then::Exit,
+    };
+    match then {
+        Then::BeginAnew => supervisor.beginning_anew(),
+        Then::Exit => supervisor.stopping(),
+    }
     node.stopping();
     let attached = attached.map(drop);
     // This also closes the listening sockets.
@@ -77,7 +92,7 @@ pub fn run(
         let _ = fs::remove_file(pidfile);
     }
     tracing::info!("FlintKV is now ready to exit, bye bye...");
-    attached.and(ended)
+    attached.and(ended).map(|()| then)
 }
 
 fn write_pidfile(config: &Config) -> io::Result<()> {

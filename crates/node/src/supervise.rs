@@ -132,6 +132,11 @@ impl Supervisor {
         self.say("STOPPING=1\nSTATUS=Stopping");
     }
 
+    /// The process goes on with its program begun anew, which says when it is ready.
+    pub fn beginning_anew(&self) {
+        self.say("RELOADING=1\nSTATUS=Begins anew");
+    }
+
     /// Called from the clock. If the clock stops, the manager gets no sign of life and ends the node.
     pub fn alive(&mut self, now: Instant) {
         let Some(watchdog) = &mut self.watchdog else { return };

@@ -66,6 +66,8 @@ pub struct LocalDatabase {
     shards: Vec<Arc<ClusterShard>>,
     proxy: Option<Proxy>,
     copies: BTreeMap<ShardNumber, LocalCopy>,
+    /// The shards that have no copy here, nor files of an earlier one.
+    without_files: BTreeSet<ShardNumber>,
 }
 
 struct Proxy {
@@ -216,6 +218,7 @@ impl Reconciler {
                 shards: (0..shards).map(shard).collect(),
                 proxy: None,
                 copies: BTreeMap::new(),
+                without_files: BTreeSet::new(),
             };
             self.served.insert_shards(id, &local.shards);
             self.local.insert(id, local);
@@ -231,7 +234,13 @@ impl Reconciler {
         for (&number, record) in &database.shards {
             // Without the lease it says nothing in the shard's record.
             let mine = record.assignments.iter().find(|assigned| is_live && assigned.node == self.me);
+            if is_live && record.on(self.me).is_none() && !self.local[&id].without_files.contains(&number) {
+                let removed = self.remove_dropped(id, number, record);
+                is_unfinished |= removed.is_err();
+                self.note(id, Some(number), removed);
+            }
             if let Some(mine) = mine.map(|mine| mine.copy) {
+                self.local_mut(id).without_files.remove(&number);
                 let stepped = self.step_of_copy(view, id, &definition, database, number, mine, record, owner);
                 is_unfinished |= !matches!(stepped, Ok(true));
                 self.note(id, Some(number), stepped.map(drop));
@@ -400,6 +409,37 @@ impl Reconciler {
             tracing::info!("shard {name} is served here, epoch {}", record.epoch);
         }
         Ok(true)
+    }
+
+    /// Ends a copy that is not assigned to this node any more, and removes its files: the shard is served by others, which have everything that
+    /// was acknowledged. Perhaps the node was away when that was decided.
+    fn remove_dropped(&mut self, id: DatabaseId, number: ShardNumber, record: &ShardRecord) -> Result<(), String> {
+        // A shard that has never served may have been opened anew, and the files here are of what it was.
+        if record.in_sync.is_empty() {
+            return Ok(());
+        }
+        let state_dir = self.node.state_dir().to_owned();
+        let name = copy_name(&self.local[&id].name, number.0);
+        let life = lives::read(&state_dir, &name)?.filter(|life| life.uid == shard_uid(id, number));
+        if life.is_some_and(|life| life.roles.is_some() && life.copy < record.next_copy) {
+            if let Some(copy) = self.local_mut(id).copies.remove(&number) {
+                self.served.remove(id, number);
+                self.served.remove_replicated(shard_uid(id, number));
+                if let Some(replicated) = &copy.replicated {
+                    replicated.copy.end();
+                }
+                if let Err(error) = self.node.delete_copy(&name) {
+                    self.local_mut(id).copies.insert(number, copy);
+                    return Err(format!("the files of a copy that has left this node are still there: {error}"));
+                }
+                lives::remove(&state_dir, &name);
+            } else {
+                self.discard(id, number, &name)?;
+            }
+            tracing::info!("the copy {name} has left this node: its files are removed");
+        }
+        self.local_mut(id).without_files.insert(number);
+        Ok(())
     }
 
     /// What is kept here of this copy. The files of one that was given up are removed.

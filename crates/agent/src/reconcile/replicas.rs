@@ -124,6 +124,7 @@ impl Reconciler {
             return Ok(false);
         }
         let resumed_epoch = replicated.resumed;
+        copy.assigned(&record.staying());
         if std::mem::replace(&mut replicated.told, record.revision) != record.revision {
             copy.recorded(record.epoch, &record.in_sync);
         }
@@ -264,6 +265,11 @@ impl Reconciler {
         let Some((epoch, in_sync)) = copy.wanted_in_sync().filter(|(epoch, _)| *epoch == record.epoch) else {
             return Ok(());
         };
+        // The copy may have found this before it was told which copies are to go.
+        let staying = record.staying();
+        if in_sync.iter().any(|member| !record.is_in_sync(member.copy) && !staying.contains(&member.copy)) {
+            return Ok(());
+        }
         let next = ShardRecord { in_sync, ..ShardRecord::clone(&record.record) };
         if let Some(revision) = self.write_shard(which, record.revision, &next, Change::default())? {
             let replicated = self.replicated(which);

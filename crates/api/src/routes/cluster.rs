@@ -126,6 +126,8 @@ struct ClusterNode {
     role: &'static str,
     address: String,
     is_live: bool,
+    /// Primaries leave it, and none is named there while another copy can be.
+    is_draining: bool,
     version: String,
     ram_bytes: u64,
     flash_bytes: u64,
@@ -324,6 +326,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
             role: node.role.word(),
             address: node.addresses.peer.to_string(),
             is_live: view.live.contains_key(id),
+            is_draining: node.is_draining,
             version: node.versions.flintkv.clone(),
             ram_bytes: node.capacity.ram_bytes,
             flash_bytes: node.capacity.flash_bytes,

@@ -1,6 +1,7 @@
 //! Owns the command lines of `flintkv cluster`. Never runs anything.
 
 use super::remote::Connection;
+use crate::timestamp;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use std::path::PathBuf;
 
@@ -36,6 +37,75 @@ pub enum ClusterAction {
     Operations {
         #[command(flatten)]
         connection: Connection,
+    },
+    /// End an operation of the list before its last step; the cluster takes back what is half done
+    Abort {
+        #[command(flatten)]
+        connection: Connection,
+        #[arg(value_name = "ID")]
+        id: String,
+    },
+    /// Have all primaries leave a node, before work on it
+    ///
+    /// Until it is undrained, no primary is named there while another copy can be, and the node gets no new copies. Its replicas stay.
+    Drain {
+        #[command(flatten)]
+        begun: Begun,
+        #[arg(value_name = "NODE")]
+        node: String,
+    },
+    /// Let a node have primaries again, and give it its part of them
+    Undrain {
+        #[command(flatten)]
+        begun: Begun,
+        #[arg(value_name = "NODE")]
+        node: String,
+    },
+    /// Move a copy of a shard to another node
+    ///
+    /// A new copy joins the in-sync set, becomes the primary if the old one is, and then the old one goes.
+    Move {
+        #[command(flatten)]
+        begun: Begun,
+        /// Such as orders.1
+        #[arg(value_name = "SHARD")]
+        shard: String,
+        /// The node that gets the copy
+        #[arg(long, value_name = "NODE")]
+        to: String,
+        /// The node that the copy leaves [default: that of the shard's only replica]
+        #[arg(long, value_name = "NODE")]
+        from: Option<String>,
+    },
+    /// Make the copies of a node that does not run anew on other nodes
+    ///
+    /// The cluster does so by itself after a while: see flintkv cluster settings.
+    Replace {
+        #[command(flatten)]
+        begun: Begun,
+        #[arg(value_name = "NODE")]
+        node: String,
+    },
+    /// Start the processes of nodes anew, one after the other, while clients are served
+    ///
+    /// Each node is drained, starts the program that is at its path then, has its copies in sync, and takes primaries again.
+    Restart {
+        #[command(flatten)]
+        begun: Begun,
+        /// Only these [default: all nodes that run]
+        #[arg(long = "node", value_name = "NODE")]
+        nodes: Vec<String>,
+        /// Confirms it, instead of typing the cluster's name
+        #[arg(long, value_name = "CLUSTER")]
+        yes: Option<String>,
+    },
+    /// Show what is set for the whole cluster, or set it
+    Settings {
+        #[command(flatten)]
+        connection: Connection,
+        /// When a node has not run for so long, its copies come anew on other nodes: 10m, 1h, or off
+        #[arg(long, value_name = "SPAN", value_parser = span_or_off)]
+        replace_after: Option<u64>,
     },
     /// Make a token with which one node can join within an hour
     Token {
@@ -83,6 +153,30 @@ pub enum ClusterAction {
         #[arg(long)]
         dry_run: bool,
     },
+}
+
+/// How an operation that the cluster carries out is begun.
+#[derive(Args, Debug, Clone)]
+pub struct Begun {
+    #[command(flatten)]
+    pub connection: Connection,
+    /// Only show the steps
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Do not wait until the last step is done
+    #[arg(long)]
+    pub no_wait: bool,
+}
+
+/// Seconds; 0 for off.
+fn span_or_off(text: &str) -> Result<u64, String> {
+    match text {
+        "off" => Ok(0),
+        text => match timestamp::parse_span(text)? / 1_000 {
+            0 => Err("at least one second is expected, or off".to_owned()),
+            seconds => Ok(seconds),
+        },
+    }
 }
 
 /// Which node on this machine, by its configuration.

@@ -12,7 +12,7 @@ use clap::{Arg, Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use config::{Change, Effect, Kind, ROWS, Row};
 
 use crate::size;
-pub use cluster::{AuthorityAction, Cluster, ClusterAction, Init, Join, Local, Role};
+pub use cluster::{AuthorityAction, Begun, Cluster, ClusterAction, Init, Join, Local, Role};
 pub use fields::{Fields, RamLimit, is_option};
 pub use remote::{
     Backup, Connection, Create, Database, DatabaseAction, Node, Replicate, Resize, Token, TokenAction, Top, User,

@@ -93,15 +93,26 @@ pub enum DatabaseAction {
         name: String,
     },
     /// Hand a primary's role to one of its replicas without losing a write, and follow it
+    ///
+    /// Of a cluster's database: other copies of its shards, or of one of them, become the primaries.
     Switchover {
         #[arg(value_name = "NAME")]
         name: String,
-        /// The replica [default: the one that has most]
-        #[arg(long, value_name = "HOST:PORT")]
+        /// The replica: HOST:PORT, in a cluster the name of its node [default: the one that has most, in a cluster any that is in sync]
+        #[arg(long, value_name = "REPLICA")]
         to: Option<String>,
-        /// How long the replica may take
+        /// How long the replica may take; in a cluster, which has its own limits, this is not used
         #[arg(long, value_name = "MS", default_value_t = 10_000)]
         timeout: u64,
+        /// Only this shard of a cluster's database
+        #[arg(long, value_name = "N")]
+        shard: Option<u16>,
+        /// Of a cluster's database: only show the steps
+        #[arg(long)]
+        dry_run: bool,
+        /// Of a cluster's database: do not wait until the last step is done
+        #[arg(long)]
+        no_wait: bool,
     },
     /// Refuse every command until the database is resumed
     Pause {

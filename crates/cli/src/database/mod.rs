@@ -12,9 +12,11 @@ use serde_json::{Value, json};
 use crate::args::{Backup, Create, DatabaseAction, RamLimit, Resize, is_option};
 use crate::client::{Client, Unanswered, segment};
 use crate::failure::Failure;
+use crate::operations;
 use crate::progress::{self, Wait};
 use crate::prompt;
 use crate::size::{count, micros};
+pub use crate::table::pretty;
 use crate::table::{Align, pairs, table};
 use crate::timestamp;
 use base::size::human;
@@ -41,7 +43,15 @@ pub fn run(client: &Client, action: &DatabaseAction, as_json: bool) -> Result<St
         DatabaseAction::Replication { name } => replication::show(client, name, as_json),
         DatabaseAction::Replicate(replicate) => replication::replicate(client, replicate, as_json),
         DatabaseAction::Promote { name } => replication::promote(client, name, as_json),
-        DatabaseAction::Switchover { name, to, timeout } => {
+        DatabaseAction::Switchover { name, to, timeout, shard, dry_run, no_wait } => {
+            if operations::is_of_cluster(client, name) {
+                let body = json!({ "database": name, "shard": shard, "to": to });
+                return operations::begin(client, "/cluster/switchover", Some(&body), *dry_run, !no_wait, as_json);
+            }
+            if shard.is_some() || *dry_run || *no_wait {
+                let why = format!("{name} is no database of a cluster: --shard, --dry-run and --no-wait are for those");
+                return Err(Failure::refused(why));
+            }
             replication::switchover(client, name, to.as_deref(), *timeout, as_json)
         }
         DatabaseAction::Pause { name } => switch(client, name, "pause", as_json),
@@ -291,10 +301,6 @@ fn spinner(what: &str, goes_on: String) -> Wait {
     let spinner = progress::spinner("{spinner} {msg} {elapsed}").with_message(what.to_owned());
     spinner.enable_steady_tick(Duration::from_millis(100));
     Wait::new(spinner, goes_on)
-}
-
-pub fn pretty(value: &Value) -> String {
-    format!("{value:#}\n")
 }
 
 /// The API's reply with `--json`, otherwise a sentence.

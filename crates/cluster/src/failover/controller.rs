@@ -39,8 +39,8 @@ pub enum Choice {
 }
 
 /// Who is to be the primary after the one in the record. A copy that did not answer stays in the set: it has every acknowledged write too,
-/// and the new primary takes it out if it stays silent.
-pub fn choose(record: &ShardRecord, reports: &[Report]) -> Choice {
+/// and the new primary takes it out if it stays silent. `is_avoided`: a copy that is named only if there is no other one.
+pub fn choose(record: &ShardRecord, reports: &[Report], is_avoided: impl Fn(CopyNumber) -> bool) -> Choice {
     let is_recorded = |report: &&Report| {
         let mut members = record.in_sync.iter();
         members.any(|member| (member.copy, member.incarnation) == (report.copy, report.incarnation))
@@ -51,8 +51,8 @@ pub fn choose(record: &ShardRecord, reports: &[Report]) -> Choice {
     }
     let others = reports.iter().filter(is_recorded).filter(|report| report.copy != record.primary);
     // Who has promised more knows of a newer record than this one.
-    let Some(best) = others.filter(|report| report.promised <= record.epoch).max_by_key(|report| report.received)
-    else {
+    let may_be_named = others.filter(|report| report.promised <= record.epoch);
+    let Some(best) = may_be_named.max_by_key(|report| (!is_avoided(report.copy), report.received)) else {
         return Choice::NobodyKnown;
     };
     let mut next = record.clone();

@@ -21,6 +21,8 @@ pub struct Primary {
     change: Option<Change>,
     /// Copies that must leave the set before they may be given a whole dataset.
     diverged: BTreeSet<CopyNumber>,
+    /// The copies that may be in the set. `None`: all.
+    staying: Option<BTreeSet<CopyNumber>>,
     /// Numbers, and when they were sent.
     heartbeats: VecDeque<(u64, u64)>,
     hands_over: Option<HandsOver>,
@@ -111,6 +113,7 @@ impl Primary {
             others: BTreeMap::new(),
             change: None,
             diverged: BTreeSet::new(),
+            staying: None,
             heartbeats: VecDeque::new(),
             hands_over: None,
             me,
@@ -144,7 +147,23 @@ impl Primary {
 
     /// Whether [`Primary::wanted`] may begin to require a copy now.
     pub fn may_add(&self, now_ms: u64) -> bool {
-        self.change.is_none() && self.hands_over.is_none() && self.others.values().any(|known| known.may_join(now_ms))
+        let may_join = |(copy, known): (&CopyNumber, &Known)| self.stays(*copy) && known.may_join(now_ms);
+        self.change.is_none() && self.hands_over.is_none() && self.others.iter().any(may_join)
+    }
+
+    /// The copies that are assigned to nodes and are not to go. Others leave the set, and none of them joins it.
+    pub fn assigned(&mut self, staying: BTreeSet<CopyNumber>) {
+        self.staying = Some(staying);
+        if let Some(Change::Add { copy, .. }) = self.change
+            && !self.stays(copy)
+        {
+            // It may be recorded already. It is required until the record says that it is not.
+            self.change = Some(Change::Remove(copy));
+        }
+    }
+
+    fn stays(&self, copy: CopyNumber) -> bool {
+        self.staying.as_ref().is_none_or(|staying| staying.contains(&copy))
     }
 
     /// The next heartbeat, for every replica, if it is due.
@@ -326,7 +345,7 @@ impl Primary {
         let leaves = self.required.iter().find(|(copy, known)| {
             let is_silent = now_ms >= known.heard_ms + SILENCE_MS;
             let is_other = self.others.get(copy).is_some_and(|other| other.incarnation != known.incarnation);
-            is_silent || is_other || self.diverged.contains(copy)
+            is_silent || is_other || self.diverged.contains(copy) || !self.stays(**copy)
         });
         if let Some((copy, _)) = leaves {
             return Some(Change::Remove(*copy));
@@ -334,7 +353,8 @@ impl Primary {
         if self.hands_over.is_some() {
             return None;
         }
-        let joins = self.others.iter().find(|(_, known)| known.may_join(now_ms)).map(|(copy, _)| *copy)?;
+        let may_join = |(copy, known): &(&CopyNumber, &Known)| self.stays(**copy) && known.may_join(now_ms);
+        let joins = self.others.iter().find(may_join).map(|(copy, _)| *copy)?;
         let known = self.others.remove(&joins)?;
         self.required.insert(joins, known);
         Some(Change::Add { copy: joins, from: end, is_sent: false })

@@ -99,6 +99,8 @@ pub enum Request {
     GiveUp { node: NodeId },
     /// Nodes that have more than their share give copies to others.
     Rebalance,
+    /// Each node is the primary of as many shards as the others, as far as copies are there.
+    EvenPrimaries,
 }
 
 /// A change of the layout. They are made one after the other: an earlier one may make the room for a later one.
@@ -215,8 +217,9 @@ pub fn plan(layout: &Layout, request: &Request) -> Result<Plan, PlanError> {
             give_up(&mut state, node, &mut draft)?;
         }
         Request::Rebalance => rebalance(&mut state, &mut draft)?,
+        Request::EvenPrimaries => {}
     }
-    draft.even_primaries(&mut state, matches!(request, Request::Rebalance));
+    draft.even_primaries(&mut state, matches!(request, Request::Rebalance | Request::EvenPrimaries));
     Ok(Plan {
         bytes: draft.bytes,
         changes: draft.changes,
@@ -428,6 +431,6 @@ impl From<Change> for Step {
             Change::SwitchOver { shard, to } => (StepKind::SwitchOver, Some(shard), None, Some(to)),
             Change::Resize { .. } => (StepKind::Resize, None, None, None),
         };
-        Step { kind, shard, from, to, unknown: Unknown::new() }
+        Step { kind, shard, from, to, restarted: None, unknown: Unknown::new() }
     }
 }

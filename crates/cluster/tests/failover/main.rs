@@ -4,6 +4,7 @@
 //! `FLINTKV_HISTORIES` is the least number of histories, 1,000 by default.
 
 mod joining;
+mod leaving;
 mod mutants;
 mod sim;
 
@@ -37,4 +38,16 @@ fn nothing_acknowledged_is_lost_and_no_read_is_stale() {
         least("handovers that were given up", totals.handovers_given_up);
         least("replies after a handover", totals.late);
     }
+}
+
+#[test]
+fn a_copy_that_is_to_go_leaves_the_set_and_does_not_join_it() {
+    let mut totals = sim::Totals::default();
+    let count = seeds::each(1, histories(500), |seed| {
+        let mut sim = Sim::new(seed, Options { leaves: true, ..Options::default() });
+        sim.run();
+        totals.add(&sim.totals);
+    });
+    println!("{count} histories: {totals:?}");
+    assert!(totals.left >= count / 4, "{totals:?}");
 }

@@ -10,7 +10,7 @@ const HISTORIES: u64 = 1_000;
 
 fn is_found(mutant: Mutant, from: u64) {
     let found = (from..from + histories(HISTORIES)).find(|seed| {
-        let mut sim = Sim::new(*seed, Options { mutant: Some(mutant) });
+        let mut sim = Sim::new(*seed, Options { mutant: Some(mutant), ..Options::default() });
         catch_unwind(AssertUnwindSafe(|| sim.run())).is_err()
     });
     let seed = found.unwrap_or_else(|| panic!("{mutant:?} is not found"));

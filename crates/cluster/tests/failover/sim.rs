@@ -46,6 +46,8 @@ pub enum Mutant {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
     pub mutant: Option<Mutant>,
+    /// Copies are to go, and are not any more, as an operator's moves have it.
+    pub leaves: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -768,6 +770,9 @@ impl Sim {
             return;
         }
         let before = primary.clone();
+        if self.options.leaves {
+            primary.assigned(record.staying());
+        }
         let Some(set) = primary.wanted(node.disk.log.len() as u64, local) else { return };
         if set == record.in_sync {
             return;
@@ -910,6 +915,12 @@ impl Sim {
         let (before, after) = (self.etcd.last().expect("a first one").in_sync.len(), record.in_sync.len());
         self.totals.joined += u64::from(after > before);
         self.totals.left += u64::from(after < before);
+        let last = self.etcd.last().expect("a first one");
+        let joins = record.in_sync.iter().find(|member| !last.is_in_sync(member.copy));
+        assert!(
+            joins.is_none_or(|member| last.staying().contains(&member.copy)),
+            "a copy that is to go joins: {record:?}"
+        );
         assert!(
             record.in_sync.iter().any(|member| member.copy == record.primary),
             "a set without its primary: {record:?}"
@@ -995,7 +1006,21 @@ impl Sim {
         }
     }
 
+    /// The controller says that a copy is to go, or that it is not.
+    fn control_leaving(&mut self) {
+        let copy = CopyNumber(self.random.index(COPIES) as u32);
+        let mut next = self.etcd.last().expect("a first one").clone();
+        // A shard that has not served yet has no set.
+        if copy != next.primary && !next.in_sync.is_empty() {
+            next.assignments.iter_mut().filter(|one| one.copy == copy).for_each(|one| one.is_leaving = !one.is_leaving);
+            self.commit(self.etcd.len() - 1, &next);
+        }
+    }
+
     fn control(&mut self) {
+        if self.options.leaves && self.chance(10) {
+            return self.control_leaving();
+        }
         let copy = self.random.index(COPIES);
         match self.random.below(6) {
             0 => {
@@ -1013,7 +1038,7 @@ impl Sim {
             _ => {
                 let record = self.etcd[self.controller.seen].clone();
                 // A promotion is asked for at any time, not only when the primary is missed.
-                if let Choice::Name(next) = choose(&record, &self.controller.reports) {
+                if let Choice::Name(next) = choose(&record, &self.controller.reports, |_| false) {
                     self.commit(self.controller.seen, &next);
                 }
                 self.controller = Poll { seen: self.etcd.len() - 1, reports: Vec::new() };
@@ -1075,6 +1100,11 @@ impl Sim {
             }
         }
         self.orphans.clear();
+        if self.options.leaves && !self.etcd.last().expect("a first one").in_sync.is_empty() {
+            let mut next = self.etcd.last().expect("a first one").clone();
+            next.assignments.iter_mut().for_each(|one| one.is_leaving = false);
+            self.commit(self.etcd.len() - 1, &next);
+        }
         let (until, before) = (self.now_ms + RECOVERY_MS, self.totals.acknowledged);
         while self.now_ms < until && self.totals.acknowledged == before {
             self.now_ms += 5;
@@ -1091,7 +1121,7 @@ impl Sim {
                 self.controller = Poll { seen: self.etcd.len() - 1, reports: Vec::new() };
                 self.controller.reports = (0..COPIES).map(|copy| self.report(copy)).collect();
                 let record = self.etcd[self.controller.seen].clone();
-                if let Choice::Name(next) = choose(&record, &self.controller.reports) {
+                if let Choice::Name(next) = choose(&record, &self.controller.reports, |_| false) {
                     self.commit(self.controller.seen, &next);
                 }
             }

@@ -317,6 +317,8 @@ fn changes_become_steps_of_an_operation() {
         node: Some(node_id(0)),
         steps,
         done: 0,
+        waits_for: None,
+        aborted_by: None,
         error: None,
         started_ms: 1,
         ended_ms: None,

@@ -8,6 +8,7 @@ use cluster::failover::{Acknowledgement, Handover, Heartbeat, Hindrance, Primary
 use cluster::ids::{CopyNumber, Epoch};
 use cluster::records::Member;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -271,6 +272,13 @@ impl Serving {
         let wanted = wanted.map(|in_sync| (state.primary.epoch(), in_sync));
         self.publish(guard.as_ref());
         (wanted, holds_up)
+    }
+
+    /// See [`Primary::assigned`].
+    pub fn assigned(&self, staying: BTreeSet<CopyNumber>) {
+        if let Some(state) = &mut *self.state.lock() {
+            state.primary.assigned(staying);
+        }
     }
 
     /// See [`Primary::hand_over`].

@@ -299,8 +299,7 @@ fn shard(persistence: &'static str, requirements: &'static str) -> Shard {
 
 /// `limits`: the megabytes of a copy's memory and RAM.
 fn shard_of(limits: &'static str, persistence: &'static str, requirements: &'static str) -> Shard {
-    let assigned =
-        |copy| Assignment { copy: CopyNumber(copy), node: NodeId([copy as u8; 20]), unknown: Unknown::new() };
+    let assigned = |copy| Assignment::new(CopyNumber(copy), NodeId([copy as u8; 20]));
     let record = ShardRecord {
         epoch: Epoch::FIRST,
         primary: CopyNumber(0),
@@ -586,7 +585,9 @@ fn an_isolated_primary_answers_nothing_when_its_lease_has_ended() {
         assert_eq!(client.run("GET k"), "\"1\"", "the lease is valid");
         let (mut waits, _) = shard.connect(0);
         if requirements == "sync 1" {
+            let end = shard.offset(0);
             waits.send(b"SET k 2\r\n");
+            eventually("it has run", || shard.offset(0) > end);
         }
         // Only the primary's clock: nobody else has a reason to do something.
         shard.run(0, "shard advance 1300");
