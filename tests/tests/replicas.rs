@@ -2,7 +2,7 @@
 
 use flintkv_tests::cluster::{Cluster, Role};
 use flintkv_tests::cutter::Cutter;
-use flintkv_tests::{Client, eventually};
+use flintkv_tests::{Client, Redis, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -271,4 +271,104 @@ fn restarts_flushes_and_deletions_are_those_of_all_copies() {
             folder.flatten().all(|file| !file.file_name().to_string_lossy().starts_with("kept."))
         })
     });
+}
+
+/// Commands, with what a primary answers that has one replica.
+const WITH_REPLICA: &[(&str, &str)] = &[
+    ("SET a 1", "OK"),
+    ("SET b 1", "OK"),
+    ("WAIT 1 0", "(integer) 1"),
+    ("WAIT 2 50", "(integer) 1"),
+    ("WAIT 0 0", "(integer) 1"),
+    ("INCR a", "(integer) 2"),
+    ("WAIT 1 0", "(integer) 1"),
+    ("WAIT 1 -1", "(error) ERR timeout is negative"),
+    ("WAIT x 0", "(error) ERR value is not an integer or out of range"),
+];
+/// What it answers when the replica is gone.
+const WITHOUT_REPLICA: &[(&str, &str)] = &[
+    ("SET a 3", "OK"),
+    ("SET b 3", "OK"),
+    ("WAIT 1 50", "(integer) 0"),
+    ("WAIT 0 0", "(integer) 0"),
+    ("INCR b", "(integer) 4"),
+    ("WAIT 1 50", "(integer) 0"),
+];
+/// The same of WAITAOF, which the Redis of the comparison may not have: the numbers of the nodes whose journals have the writes.
+const DURABLE_AT_BOTH: &[(&str, &str)] = &[
+    ("WAITAOF 1 1 0", "1) (integer) 1\n2) (integer) 1"),
+    ("SET a 5", "OK"),
+    ("SET b 5", "OK"),
+    ("WAITAOF 0 1 0", "1) (integer) 1\n2) (integer) 1"),
+    ("WAITAOF 1 2 50", "1) (integer) 1\n2) (integer) 1"),
+];
+const DURABLE_HERE: &[(&str, &str)] =
+    &[("WAITAOF 1 0 0", "1) (integer) 1\n2) (integer) 0"), ("WAITAOF 0 1 50", "1) (integer) 1\n2) (integer) 0")];
+
+fn answers(client: &mut Client, whose: &str, commands: &[(&str, &str)]) {
+    for (command, answer) in commands {
+        assert_eq!(client.run(command), *answer, "{whose}: {command}");
+    }
+}
+
+/// WAIT answers as a Redis with one replica does, through a proxy of two shards whose primaries are at two nodes, with the replica, when its
+/// node is lost under the connection, and when it is back.
+#[test]
+fn wait_counts_the_replicas_that_have_the_writes_of_the_connection() {
+    if let Some((mut client, redis)) = Redis::connected(&[]) {
+        let replica = Redis::start(&["--replicaof", "127.0.0.1", &redis.port.to_string()]);
+        eventually("the replica follows", || replica.connect().info("replication", "master_link_status") == "up");
+        answers(&mut client, "Redis", WITH_REPLICA);
+        drop(replica);
+        eventually("the replica is gone", || client.info("replication", "connected_slaves") == "0");
+        answers(&mut client, "Redis", WITHOUT_REPLICA);
+    }
+
+    let mut cluster = start();
+    let ports = ["async", "sync"].map(|name| {
+        let port = cluster.create(name, 2, &with(&["--replication", name, "--persistence", "everysec"]));
+        are_in_sync(&cluster, 0, name, 2);
+        (name, port)
+    });
+    let mut clients = ports.map(|(name, port)| (name, cluster.members[0].connect(port)));
+    for (name, client) in &mut clients {
+        let mut owners = ["a", "b"].map(|key| cluster.owner(name, key));
+        owners.sort_unstable();
+        assert_eq!(owners, [0, 1], "each node has the primary of one of the keys");
+        answers(client, name, WITH_REPLICA);
+        answers(client, name, DURABLE_AT_BOTH);
+        assert_eq!(client.run("MULTI"), "OK");
+        let refused = "(error) ERR WAIT is not supported in a transaction on a database that is divided into shards";
+        assert_eq!(client.run("WAIT 1 0"), refused);
+        assert_eq!(client.run("DISCARD"), "OK");
+    }
+
+    cluster.members[1].kill_node();
+    for (name, client) in &mut clients {
+        all_primaries_are_at(&cluster, 0, name);
+        // With asynchronous replication, what was written before may be lost with the primary. It is said once.
+        let said = client.run("WAIT 1 50");
+        match *name {
+            "async" => assert!(said.starts_with("(error) UNCERTAIN a shard's primary was lost or replaced"), "{said}"),
+            _ => assert_eq!(said, "(integer) 0"),
+        }
+        answers(client, name, WITHOUT_REPLICA);
+        answers(client, name, DURABLE_HERE);
+    }
+
+    // A wait without an end goes on when the replica is back.
+    let [mut of_async, mut of_sync] = clients.map(|(name, client)| {
+        let waiting = move |mut client: Client| {
+            assert_eq!(client.run("SET a 6"), "OK");
+            (client.run("WAIT 1 0"), client)
+        };
+        (name, Some(std::thread::spawn(move || waiting(client))))
+    });
+    cluster.members[1].start_node();
+    for (name, waiting) in [&mut of_async, &mut of_sync] {
+        are_in_sync(&cluster, 0, name, 2);
+        let (said, mut client) = waiting.take().expect("a thread").join().expect("it has waited");
+        assert_eq!(said, "(integer) 1", "{name}");
+        answers(&mut client, name, DURABLE_AT_BOTH);
+    }
 }

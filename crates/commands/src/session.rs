@@ -117,6 +117,8 @@ pub struct Forwarded {
     pub is_divided: bool,
     /// A command was rejected, because its key is not served here now: what is behind it is rejected too, so that it does not run before it.
     pub rejects: bool,
+    /// The client has written to an earlier primary of the shard, and this one may lack such writes.
+    pub may_lack_writes: bool,
 }
 
 /// Positions of the journal, or offsets of the replication stream.

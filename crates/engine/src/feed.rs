@@ -69,7 +69,7 @@ enum Step {
 /// ```
 ///
 /// The replica says `REPLCONF HAS received applied epoch [heartbeat]`, and behind a dump `REPLCONF COPY number INCARNATION digits` first:
-/// with another dataset it is another incarnation.
+/// with another dataset it is another incarnation. `REPLCONF FACK offset`: its journal is durable up to there.
 struct ShardFeed {
     /// `None`: it takes a dump, and has not said yet what it is with that.
     member: Option<Member>,
@@ -542,6 +542,10 @@ impl Feed {
                 let now = copy.zip(said).and_then(|(copy, incarnation)| member(copy, incarnation));
                 shard.is_known &= shard.member == now;
                 shard.member = now;
+            }
+            if is(1, "fack") {
+                self.link.has_said(self.link.acked(), offset(2), now_ms);
+                return false;
             }
             let (Some(received), Some(applied), Some(epoch)) = (offset(2), offset(3), offset(4)) else { return false };
             let (Some(member), Some(epoch), true) = (&shard.member, std::num::NonZeroU64::new(epoch), is(1, "has"))

@@ -453,6 +453,7 @@ impl Link {
         let FollowedShard { primary, promises } = shard;
         let (stream, mut frames) = (&self.database.hub.dataset.journaling.stream, Frames::default());
         let (mut received, mut heartbeat, mut told) = (stream.offset(), None, None);
+        let (mut reports, mut told_durable) = (Reports::default(), None);
         if let Some(mut pending) = pending {
             let mut input = Vec::new();
             while pending.read(&mut input)? {
@@ -510,6 +511,12 @@ impl Link {
                 words.extend(number.as_ref().map(|number| number.as_bytes()));
                 wire.send(&words).map_err(|error| lost(&error))?;
                 told = Some(report);
+            }
+            reports.note_durable(&self.database);
+            if let Some(durable) = reports.durable.filter(|_| reports.durable != told_durable) {
+                let offset = durable.to_string();
+                wire.send(&[b"REPLCONF", b"FACK", offset.as_bytes()]).map_err(|error| lost(&error))?;
+                told_durable = reports.durable;
             }
             self.fill(wire)?;
         }
@@ -924,8 +931,9 @@ impl Reports {
             self.awaited = None;
         }
         if self.awaited.is_none() {
-            // The two belong together, because only this thread adds to the journal and to the stream.
-            self.awaited = Some((journaling.position(), journaling.stream.offset()));
+            // The offset comes first: a command is in the journal before it is in the stream.
+            let offset = journaling.stream.offset();
+            self.awaited = Some((journaling.position(), offset));
         }
     }
 }
