@@ -372,3 +372,48 @@ fn wait_counts_the_replicas_that_have_the_writes_of_the_connection() {
         answers(&mut client, name, DURABLE_AT_BOTH);
     }
 }
+
+/// Whether the node does not run, as another one sees it.
+fn is_away(cluster: &Cluster, at: usize, name: &str) -> bool {
+    let status = cluster.members[at].status().unwrap_or_default();
+    let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
+    nodes.iter().any(|node| node["name"] == name && node["is_live"] == false)
+}
+
+#[test]
+fn an_operator_goes_on_with_an_older_copy_when_the_newest_is_gone_for_good() {
+    let mut cluster = start();
+    let port = cluster.create("orders", 1, &with(&["--persistence", "everysec"]));
+    are_in_sync(&cluster, 0, "orders", 2);
+    let lost = usize::from(primaries(&cluster, 0, "orders") != ["n1"]);
+    let (left, gone) = (1 - lost, cluster.members[lost].name.clone());
+    let mut client = cluster.members[lost].connect(port);
+    assert_eq!([client.run("SET before 1"), client.run("WAIT 1 0")], ["OK", "(integer) 1"]);
+    cluster.members[left].kill_node();
+    eventually("its copy leaves the in-sync set", || {
+        let shown = shards(&cluster, lost, "orders");
+        let copies = shown.first().and_then(|shard| shard["copies"].as_array().cloned()).unwrap_or_default();
+        copies.iter().filter(|copy| copy["is_in_sync"] == true).count() == 1
+    });
+    assert_eq!(client.run("SET after 1"), "OK");
+    cluster.members[lost].kill_node();
+    cluster.members[lost].stop_coordinator();
+    cluster.members[left].start_node();
+    eventually("the node is seen to be away", || is_away(&cluster, left, &gone));
+
+    // The cluster itself names nobody who may lack something.
+    let operator = |words: &[&str]| cluster.members[left].operator(&[&["cluster", "forget", &gone], words].concat());
+    let refused = operator(&["--yes", &gone]).unwrap_err();
+    assert!(refused.contains("has the shards orders.0") && refused.contains("--lose-data"), "{refused}");
+    let plan = operator(&["--lose-data", "--dry-run"]).unwrap();
+    assert!(plan.contains("an older copy") && plan.contains("nothing was changed"), "{plan}");
+    eventually("it is removed", || {
+        let members = || cluster.members[left].status().and_then(|status| Some(status["nodes"].as_array()?.len()));
+        operator(&["--lose-data", "--yes", &gone]).is_ok() || members() == Some(2)
+    });
+    all_primaries_are_at(&cluster, left, "orders");
+    let mut client = cluster.members[left].connect(port);
+    eventually("it serves", || client.run("GET before") == "\"1\"");
+    assert_eq!(client.run("GET after"), "(nil)");
+    assert_eq!(client.run("SET after 2"), "OK");
+}
