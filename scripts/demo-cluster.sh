@@ -81,7 +81,6 @@ flash-path $scratch/n$1/flash
 memory-limit 64mb
 ram-limit 48mb
 appendonly no
-shard-replicas yes
 CONF
 }
 # usage: begin PROGRAM NODE

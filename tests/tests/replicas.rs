@@ -1,7 +1,9 @@
 //! Shards with replicas: processes with a real etcd, killed under load. No write that was acknowledged is lost.
 
 use flintkv_tests::cluster::{Cluster, Role};
+use flintkv_tests::cutter::Cutter;
 use flintkv_tests::{Client, Redis, eventually};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ const LIMITS: &[&str] = &["--memory-limit", "200mb", "--ram-limit", "200mb", "--
 const PAUSE_MAX: Duration = Duration::from_secs(20);
 
 fn start() -> Cluster {
-    Cluster::start(&[Role::Data, Role::Data, Role::Quorum], &[("shard-replicas", "yes")])
+    Cluster::start(&[Role::Data, Role::Data, Role::Quorum], &[])
 }
 
 fn with<'a>(options: &[&'a str]) -> Vec<&'a str> {
@@ -141,6 +143,84 @@ fn keys(client: &mut Client) -> String {
         !said.starts_with("(error)")
     });
     said
+}
+
+/// The primary takes writes while nothing goes from node to node, and then its process ends or stands still. Returns how many of the writes
+/// were accepted, and the old and the new primary. `None`: the other copy has left the in-sync set meanwhile, because the machine is slow.
+fn part(cluster: &mut Cluster, cutters: &[Cutter], port: u16, is_killed: bool) -> Option<(u64, usize, usize)> {
+    let old = usize::from(primaries(cluster, 0, "orders") != ["n1"]);
+    let new = 1 - old;
+    let signal = |cluster: &Cluster, signal| {
+        let pid = Pid::from_raw(cluster.members[old].pid() as i32).expect("a process");
+        kill_process(pid, signal).expect("it runs");
+    };
+    let mut client = cluster.members[old].connect(port);
+    assert_eq!(client.run("GET k1"), "\"1\"");
+    cutters.iter().for_each(Cutter::hold_both);
+    let accepted =
+        (0..TAIL).take_while(|number| client.run(&format!("SET tail{number} {number}")) == "OK").count() as u64;
+    match is_killed {
+        true => cluster.members[old].kill_node(),
+        false => signal(cluster, Signal::STOP),
+    }
+    cutters.iter().for_each(Cutter::cut_all);
+    let mut is_out = false;
+    eventually("the other copy is promoted, or not in the set", || {
+        let Some(shard) = shards(cluster, new, "orders").into_iter().next() else { return false };
+        let new_name = &*cluster.members[new].name;
+        let is_member = |copy: &Value| copy["node"] == new_name && copy["is_in_sync"] == true;
+        is_out = !shard["copies"].as_array().is_some_and(|copies| copies.iter().any(is_member));
+        is_out || shard["node"] == new_name && shard["trouble"].is_null()
+    });
+    match is_killed {
+        true => cluster.members[old].start_node(),
+        false => signal(cluster, Signal::CONT),
+    }
+    (accepted > 0 && !is_out).then_some((accepted, old, new))
+}
+
+/// So many writes take far less time than the serving lease lasts.
+const TAIL: u64 = 40;
+
+/// How many writes the copy of the node has given up.
+fn given_up_writes(cluster: &Cluster, at: usize) -> u64 {
+    let log = cluster.members[at].log();
+    let line = log.lines().rfind(|line| line.contains("has gone back to byte")).unwrap_or_else(|| panic!("{log}"));
+    let (_, rest) = line.split_once(", with ").expect("the writes");
+    rest.split(' ').next().and_then(|writes| writes.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
+#[test]
+fn an_old_primary_that_is_ahead_gives_up_its_tail_and_needs_no_whole_dataset() {
+    for is_killed in [false, true] {
+        let roles = [Role::Data, Role::Data, Role::Quorum];
+        let (mut cluster, cutters) = Cluster::start_cut(&roles, &[]);
+        let port = cluster.create("orders", 1, &with(&["--replication", "async", "--persistence", "everysec"]));
+        are_in_sync(&cluster, 0, "orders", 2);
+        let mut client = cluster.members[0].connect(port);
+        (0..500).for_each(|number| assert_eq!(client.run(&format!("SET k{number} {number}")), "OK"));
+        let full_syncs =
+            |cluster: &Cluster, at: usize| cluster.members[at].log().matches("needs a full synchronisation").count();
+        let before = [0, 1].map(|at| full_syncs(&cluster, at));
+        let parted = (0..10).find_map(|_| {
+            let parted = part(&mut cluster, &cutters, port, is_killed);
+            are_in_sync(&cluster, 0, "orders", 2);
+            parted
+        });
+        let (accepted, old, new) = parted.expect("the copy stays in the set once");
+        assert_eq!([0, 1].map(|at| full_syncs(&cluster, at)), before);
+        assert_eq!(given_up_writes(&cluster, old), accepted, "of the last time, and nothing else was written");
+        // Every key that the new primary has, and no other one.
+        let mut client = cluster.members[new].connect(port);
+        assert_eq!(client.run("SET after 1"), "OK");
+        let kept = keys(&mut client);
+        are_in_sync(&cluster, new, "orders", 2);
+        cluster.members[new].kill_node();
+        all_primaries_are_at(&cluster, old, "orders");
+        let mut client = cluster.members[old].connect(port);
+        assert_eq!(keys(&mut client), kept);
+        assert_eq!([client.run("GET k499"), client.run("GET after")], ["\"499\"", "\"1\""]);
+    }
 }
 
 #[test]
@@ -291,4 +371,49 @@ fn wait_counts_the_replicas_that_have_the_writes_of_the_connection() {
         assert_eq!(said, "(integer) 1", "{name}");
         answers(&mut client, name, DURABLE_AT_BOTH);
     }
+}
+
+/// Whether the node does not run, as another one sees it.
+fn is_away(cluster: &Cluster, at: usize, name: &str) -> bool {
+    let status = cluster.members[at].status().unwrap_or_default();
+    let nodes = status["nodes"].as_array().cloned().unwrap_or_default();
+    nodes.iter().any(|node| node["name"] == name && node["is_live"] == false)
+}
+
+#[test]
+fn an_operator_goes_on_with_an_older_copy_when_the_newest_is_gone_for_good() {
+    let mut cluster = start();
+    let port = cluster.create("orders", 1, &with(&["--persistence", "everysec"]));
+    are_in_sync(&cluster, 0, "orders", 2);
+    let lost = usize::from(primaries(&cluster, 0, "orders") != ["n1"]);
+    let (left, gone) = (1 - lost, cluster.members[lost].name.clone());
+    let mut client = cluster.members[lost].connect(port);
+    assert_eq!([client.run("SET before 1"), client.run("WAIT 1 0")], ["OK", "(integer) 1"]);
+    cluster.members[left].kill_node();
+    eventually("its copy leaves the in-sync set", || {
+        let shown = shards(&cluster, lost, "orders");
+        let copies = shown.first().and_then(|shard| shard["copies"].as_array().cloned()).unwrap_or_default();
+        copies.iter().filter(|copy| copy["is_in_sync"] == true).count() == 1
+    });
+    assert_eq!(client.run("SET after 1"), "OK");
+    cluster.members[lost].kill_node();
+    cluster.members[lost].stop_coordinator();
+    cluster.members[left].start_node();
+    eventually("the node is seen to be away", || is_away(&cluster, left, &gone));
+
+    // The cluster itself names nobody who may lack something.
+    let operator = |words: &[&str]| cluster.members[left].operator(&[&["cluster", "forget", &gone], words].concat());
+    let refused = operator(&["--yes", &gone]).unwrap_err();
+    assert!(refused.contains("has the shards orders.0") && refused.contains("--lose-data"), "{refused}");
+    let plan = operator(&["--lose-data", "--dry-run"]).unwrap();
+    assert!(plan.contains("an older copy") && plan.contains("nothing was changed"), "{plan}");
+    eventually("it is removed", || {
+        let members = || cluster.members[left].status().and_then(|status| Some(status["nodes"].as_array()?.len()));
+        operator(&["--lose-data", "--yes", &gone]).is_ok() || members() == Some(2)
+    });
+    all_primaries_are_at(&cluster, left, "orders");
+    let mut client = cluster.members[left].connect(port);
+    eventually("it serves", || client.run("GET before") == "\"1\"");
+    assert_eq!(client.run("GET after"), "(nil)");
+    assert_eq!(client.run("SET after 2"), "OK");
 }

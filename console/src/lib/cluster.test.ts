@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { asksForData, etcdHealth, lostWith, nodesAfter, numbers, shardsNamed, troublesOf, unservedNotice, whyNotLeave, withoutFlags } from "./cluster";
+import { asksForData, etcdHealth, goesOn, lostWith, nodesAfter, numbers, shardsNamed, troublesOf, unservedNotice, whyNotLeave, withoutFlags } from "./cluster";
 import type { Cluster, ClusterNode, Etcd, Placement, ShardInfo } from "./types";
 
 const node = (name: string, more: Partial<ClusterNode> = {}): ClusterNode => ({
@@ -95,11 +95,16 @@ test("what each node has with a new database, apart from what it had before", ()
 });
 
 test("what is lost with a node is told by database and by the node that comes after it", () => {
-  const lost = [{ database: "orders", number: 3, to: "a" }, { database: "orders", number: 1, to: "a" }, { database: "orders", number: 2, to: "c" }, { database: "carts", number: 0, to: "a" }];
+  const lost = [{ database: "orders", number: 3, to: "a", left: "nothing" }, { database: "orders", number: 1, to: "a", left: "nothing" }, { database: "orders", number: 2, to: "c", left: "older_copy" }, { database: "carts", number: 0, to: "a", left: "copy_in_sync" }];
   expect(lostWith({ node: "b", lost, nodes: [] })).toEqual([
-    { database: "orders", to: "a", numbers: [3, 1] },
-    { database: "orders", to: "c", numbers: [2] },
-    { database: "carts", to: "a", numbers: [0] },
+    { database: "orders", to: "a", left: "nothing", numbers: [3, 1] },
+    { database: "orders", to: "c", left: "older_copy", numbers: [2] },
+    { database: "carts", to: "a", left: "copy_in_sync", numbers: [0] },
   ]);
   expect(lostWith(undefined)).toEqual([]);
+  expect(lostWith({ node: "b", lost, nodes: [] }).map(goesOn)).toEqual([
+    "begin empty on a: all their keys are lost",
+    "goes on at c with an older copy: what was written since it was in sync is lost",
+    "goes on at a with a copy in sync",
+  ]);
 });

@@ -83,15 +83,31 @@ export const whyNotLeave = (node: ClusterNode): string => (node.shards > 0 ? `It
 /** The API refuses to remove a node because shards are on it, and asks whether their data may be lost. */
 export const asksForData = (error: { code: string; message: string }): boolean => error.code === "busy" && error.message.includes("lose-data");
 
-/** What the cluster loses with a node: by database, and by the node on which the shards begin empty. */
-export function lostWith(plan: ForgetPlan | undefined): { database: string; to: string; numbers: number[] }[] {
-  const groups = new Map<string, { database: string; to: string; numbers: number[] }>();
-  for (const { database, to, number } of plan?.lost ?? []) {
-    const group = groups.get(`${database} ${to}`) ?? { database, to, numbers: [] };
+export interface LostShards {
+  database: string;
+  /** The node on which the shards go on, and with what. */
+  to: string;
+  left: string;
+  numbers: number[];
+}
+
+/** What the cluster loses with a node: by database, and by the node on which the shards go on. */
+export function lostWith(plan: ForgetPlan | undefined): LostShards[] {
+  const groups = new Map<string, LostShards>();
+  for (const { database, to, left, number } of plan?.lost ?? []) {
+    const group = groups.get(`${database} ${to} ${left}`) ?? { database, to, left, numbers: [] };
     group.numbers.push(number);
-    groups.set(`${database} ${to}`, group);
+    groups.set(`${database} ${to} ${left}`, group);
   }
   return [...groups.values()];
+}
+
+/** What becomes of shards that lose their primary. */
+export function goesOn({ to, left, numbers }: LostShards): string {
+  const is_one = numbers.length === 1;
+  if (left === "copy_in_sync") return `${is_one ? "goes" : "go"} on at ${to} with a copy in sync`;
+  if (left === "older_copy") return `${is_one ? "goes" : "go"} on at ${to} with an older copy: what was written since it was in sync is lost`;
+  return is_one ? `begins empty on ${to}: all its keys are lost` : `begin empty on ${to}: all their keys are lost`;
 }
 
 /** A message for whoever has no command line before them. */

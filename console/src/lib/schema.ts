@@ -616,7 +616,7 @@ export interface Filling {
 
 /** What a node that is gone for good takes with it. */
 export interface ForgetPlan {
-  /** The shards that only it had. All keys in them are lost. */
+  /** The shards of which it has the primary. */
   lost: LostShard[];
   node: string;
   /** What the others would have then. */
@@ -752,8 +752,10 @@ export interface Login {
 
 export interface LostShard {
   database: string;
+  /** What would be left of the shard: `nothing` (it begins empty), `older_copy` (a copy that lacks what was written since it was in sync), or `copy_in_sync`. */
+  left: string;
   number: number;
-  /** The node on which the shard would begin empty. */
+  /** The node that would have the primary then. */
   to: string;
 }
 

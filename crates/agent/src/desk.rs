@@ -58,9 +58,30 @@ pub struct Placement {
 #[derive(Clone, Debug)]
 pub struct Forgetting {
     pub node: NodeName,
-    /// The shards that only it had, and on which node each is opened empty.
-    pub lost: Vec<(DatabaseName, ShardNumber, NodeName)>,
+    /// The shards of which it has the primary.
+    pub lost: Vec<LostShard>,
     pub loads: Vec<(NodeName, NodeLoad)>,
+}
+
+/// A shard that loses its primary with a node.
+#[derive(Clone, Debug)]
+pub struct LostShard {
+    pub database: DatabaseName,
+    pub number: ShardNumber,
+    /// The node that has the primary then.
+    pub to: NodeName,
+    pub left: Left,
+}
+
+/// What is left of a shard without its primary.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Left {
+    /// No other node has a copy: the shard begins empty.
+    Nothing,
+    /// A copy that was not in sync, and lacks what was written since then.
+    OlderCopy,
+    /// A copy in sync. With asynchronous replication it may lack the newest writes.
+    CopyInSync,
 }
 
 /// A change that was made.
@@ -94,8 +115,6 @@ pub struct Desk<'a> {
     pub has_own: &'a dyn Fn(&str) -> bool,
     /// Whether nobody listens on the port.
     pub is_free: &'a dyn Fn(u16) -> bool,
-    /// Whether shards may have replicas (`shard-replicas`).
-    pub may_replicate: bool,
     /// Who asks.
     pub by: &'a str,
 }
@@ -210,11 +229,6 @@ impl Desk<'_> {
         if let Some((field, _)) = not_built.into_iter().find(|(_, is_given)| *is_given) {
             let why = format!("a database of a cluster has no {} yet", field.replace('_', " "));
             return Err(invalid(field, why));
-        }
-        if definition.replicas != 0 && !self.may_replicate {
-            let why =
-                "replicas of shards are not ready yet: leave replicas at 0, or set shard-replicas yes to try them";
-            return Err(invalid("replicas", why.to_owned()));
         }
         let mut definition = definition.clone();
         self.choose_port(view, &mut definition)?;
@@ -523,17 +537,24 @@ impl Desk<'_> {
                 shards.push(put(change, Key::Shard(database, number), &shard.without(id))?);
                 continue;
             }
-            let Some(to) = to else {
-                let name = spec(&database).map_or_else(|| database.to_string(), |spec| spec.name.to_string());
-                let why = format!(
-                    "node '{}' has the primary of shard {name}.{number}: wait until the cluster has named another copy",
-                    record.name
-                );
-                return Err(ChangeError::Busy(why));
-            };
             let name = spec(&database).expect("it is served").name.clone();
-            forgetting.lost.push((name, number, view.nodes[&to].name.clone()));
+            let lost =
+                |to: NodeId, left| LostShard { database: name.clone(), number, to: view.nodes[&to].name.clone(), left };
             // Another epoch and another copy: whoever comes back with the old ones claims nothing.
+            let Some(to) = to else {
+                let Some((next, to, left)) = surviving(view, shard, id) else {
+                    let why = format!(
+                        "node '{}' has the primary of shard {name}.{number}, and no node with another copy runs: start one first",
+                        record.name
+                    );
+                    return Err(ChangeError::Busy(why));
+                };
+                forgetting.lost.push(lost(to, left));
+                let change = Change::default().given(&key, shard.revision);
+                shards.push(put(change, Key::Shard(database, number), &next)?);
+                continue;
+            };
+            forgetting.lost.push(lost(to, Left::Nothing));
             let renewed = ShardRecord {
                 epoch: shard.epoch.next(),
                 primary: shard.next_copy,
@@ -586,7 +607,7 @@ impl Desk<'_> {
                         target: record.name.as_str(),
                         database: None,
                         node: Some(id),
-                        nodes: forgetting.lost.iter().filter_map(|(.., node)| to(node)).collect(),
+                        nodes: forgetting.lost.iter().filter_map(|lost| to(&lost.to)).collect(),
                         steps: Vec::new(),
                     };
                     change = begin(view, change, self.by, begun)?;
@@ -599,6 +620,21 @@ impl Desk<'_> {
             }
         }
     }
+}
+
+/// The record of a shard whose primary is given up with its node, while other nodes have copies: the best of those whose nodes run goes on.
+/// One in sync is promoted as after any failover. Without one, a copy that the cluster would never name by itself begins a new in-sync set
+/// with what it has.
+fn surviving(view: &View, shard: &ShardRecord, lost: NodeId) -> Option<(ShardRecord, NodeId, Left)> {
+    let rest = shard.without(lost);
+    let mut running = rest.assignments.iter().filter(|assigned| view.live.contains_key(&assigned.node));
+    let (primary, left) = match running.clone().find(|assigned| rest.is_in_sync(assigned.copy)) {
+        Some(in_sync) => (in_sync, Left::CopyInSync),
+        None => (running.next()?, Left::OlderCopy),
+    };
+    let (copy, node) = (primary.copy, primary.node);
+    let in_sync = if left == Left::CopyInSync { rest.in_sync.clone() } else { Vec::new() };
+    Some((ShardRecord { epoch: shard.epoch.next(), primary: copy, in_sync, handed_over: None, ..rest }, node, left))
 }
 
 /// Adds to a change that an operation begins with it, and removes old ones.
@@ -785,8 +821,8 @@ fn of_node(error: NodeError) -> ChangeError {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cluster::ids::ProcessId;
-    use cluster::records::{Addresses, Capacity, LiveRecord, Versions};
+    use cluster::ids::{Incarnation, ProcessId};
+    use cluster::records::{Addresses, Capacity, LiveRecord, Member, Versions};
     use coord::Twin;
     use coord::twin::Fault;
 
@@ -866,7 +902,6 @@ mod tests {
                 workers: 2,
                 has_own: &|_| false,
                 is_free: &|_| true,
-                may_replicate: true,
                 by: "admin",
             }
         }
@@ -1077,7 +1112,7 @@ mod tests {
         let refused = a.plan_forget("n2", node_id(1), false).unwrap_err().to_string();
         assert!(refused.contains("has the shards orders.") && refused.contains("--lose-data"), "{refused}");
         let plan = a.plan_forget("n2", node_id(1), true).unwrap();
-        assert_eq!((plan.lost.len(), plan.lost[0].2.as_str()), (1, "n1"));
+        assert_eq!((plan.lost.len(), plan.lost[0].to.as_str(), plan.lost[0].left), (1, "n1", Left::Nothing));
 
         // It comes back at this moment.
         scene.set_live(2);
@@ -1107,9 +1142,6 @@ mod tests {
     fn replicas_are_on_other_nodes_and_go_with_theirs() {
         let scene = Scene::new();
         let wanted = Definition { replicas: 1, replication: "sync".to_owned(), ..definition("orders", GB) };
-        let not_ready = Desk { may_replicate: false, ..scene.desk(0) };
-        let refused = run(not_ready.create(&wanted)).unwrap_err().to_string();
-        assert!(refused.contains("shard-replicas"), "{refused}");
         let more = Definition { replicas: 2, ..wanted.clone() };
         let refused = scene.desk(0).plan(&more).unwrap_err();
         assert!(matches!(refused, ChangeError::NoRoom(_)), "{refused:?}");
@@ -1132,13 +1164,37 @@ mod tests {
         assert_eq!((shards.len(), primaries.len()), (2, 2));
         assert!(shards.values().all(|shard| shard.assignments.len() == 2 && shard.in_sync.is_empty()));
 
-        // A node that is gone takes its replicas with it. Its primaries are named elsewhere first.
+        // A node that is gone takes its replicas with it, and its primaries only if an operator gives up what nobody else has.
         scene.end(2);
         scene.hear();
         let a = scene.desk(0);
-        let refused = run(a.forget("n2", node_id(1), true)).unwrap_err().to_string();
-        assert!(refused.contains("wait until the cluster has named another copy"), "{refused}");
+        let refused = run(a.forget("n2", node_id(1), false)).unwrap_err().to_string();
+        assert!(refused.contains("has the shards orders.") && refused.contains("--lose-data"), "{refused}");
+        let plan = a.plan_forget("n2", node_id(1), true).unwrap();
+        let left: Vec<_> = plan.lost.iter().map(|lost| (lost.to.as_str(), lost.left)).collect();
+        assert_eq!(left, [("n1", Left::OlderCopy)], "nobody has ever been in sync");
         let (id, database) = view.named("orders").unwrap();
+        let (&number, of_n2) =
+            database.shards.iter().find(|(_, shard)| shard.primary_node() == Some(node_id(2))).unwrap();
+        let copy_at = |node| of_n2.on(node_id(node)).unwrap().copy;
+        let member =
+            |node| Member { copy: copy_at(node), incarnation: Incarnation([node; 8]), unknown: Unknown::new() };
+        let mut members = vec![member(1), member(2)];
+        members.sort_by_key(|member| member.copy);
+        let in_sync = |members: Vec<Member>| ShardRecord { in_sync: members, ..ShardRecord::clone(&of_n2.record) };
+        let survives = |members, expected| {
+            scene.write(Key::Shard(id, number), &in_sync(members));
+            scene.hear();
+            let (view, a) = (scene.view(), scene.desk(0));
+            let (forgetting, .., changes) = a.forgotten(&view, "n2", node_id(1), true).unwrap();
+            assert_eq!((forgetting.lost.len(), forgetting.lost[0].left, changes.len()), (1, expected, 2));
+            let now = &view.named("orders").unwrap().1.shards[&number];
+            let (next, node, _) = surviving(&view, now, node_id(2)).unwrap();
+            assert_eq!((next.primary, node, next.epoch), (copy_at(1), node_id(1), now.epoch.next()));
+            next.in_sync
+        };
+        assert_eq!(survives(members, Left::CopyInSync), [member(1)]);
+        assert_eq!(survives(vec![member(2)], Left::OlderCopy), []);
         for (number, shard) in &database.shards {
             let mut named = ShardRecord::clone(&shard.record);
             named.primary = named.assignments.iter().find(|assigned| assigned.node == node_id(1)).unwrap().copy;

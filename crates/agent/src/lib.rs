@@ -45,7 +45,7 @@ pub use api_port::ApiHello;
 pub use authority::AuthorityStatus;
 pub use change_error::ChangeError;
 pub use coord::etcd::maintenance::{AlarmKind, Member as EtcdMember};
-pub use desk::{Forgetting, Placement};
+pub use desk::{Forgetting, Left, Placement};
 pub use handover::hand_over;
 pub use membership::api_stream::{ApiStream, ApiUnreachable, failure as api_failure};
 pub use peers::Connected;

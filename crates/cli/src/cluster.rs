@@ -384,9 +384,16 @@ fn forgetting(plan: &Value) -> String {
     if lost.is_empty() {
         return format!("{} has no shards: nothing would be lost; nothing was changed\n", text(&plan["node"]));
     }
-    let row = |shard: &Value| vec![format!("{}.{}", text(&shard["database"]), shard["number"]), text(&shard["to"])];
+    let row = |shard: &Value| {
+        let left = match shard["left"].as_str() {
+            Some("copy_in_sync") => "a copy in sync",
+            Some("older_copy") => "an older copy: writes since it was in sync are lost",
+            _ => "nothing: all keys are lost",
+        };
+        vec![format!("{}.{}", text(&shard["database"]), shard["number"]), text(&shard["to"]), left.to_owned()]
+    };
     let shown = table(
-        &[("SHARD, ALL KEYS LOST", Align::Left), ("BEGINS EMPTY ON", Align::Left)],
+        &[("SHARD", Align::Left), ("GOES ON AT", Align::Left), ("WITH", Align::Left)],
         &lost.iter().map(row).collect::<Vec<_>>(),
     );
     shown + "nothing was changed\n"

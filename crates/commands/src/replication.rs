@@ -164,6 +164,7 @@ fn replconf(cx: &mut Cx<'_>) -> Run {
                 replica.psync2 |= value.eq_ignore_ascii_case(b"psync2");
                 replica.flint |= value.eq_ignore_ascii_case(b"flint");
                 replica.tail |= value.eq_ignore_ascii_case(b"tail");
+                replica.truncates |= value.eq_ignore_ascii_case(b"truncate");
                 replica.pieces |= value.eq_ignore_ascii_case(b"pieces");
                 replica.pages |= value.eq_ignore_ascii_case(PAGES_CAPA.as_bytes());
             }

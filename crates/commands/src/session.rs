@@ -142,6 +142,8 @@ pub struct Replica {
     pub flint: bool,
     /// Whether it understands the offset behind +FULLRESYNC up to which its own stream is equal to the primary's.
     pub tail: bool,
+    /// Whether it can give up the end of its stream, if it is told with `-AHEAD offset` where that parts from the primary's.
+    pub truncates: bool,
     /// Whether it accepts a dump in pieces, while the dump is being written. Before each piece comes a line `$bytes
     /// expected`: the bytes of the piece, and about the bytes of the whole dump. The line `$0` comes behind the last
     /// piece.

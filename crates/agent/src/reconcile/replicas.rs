@@ -156,7 +156,7 @@ impl Reconciler {
             }
             Duty::Resume(epoch) => {
                 let mut next = resumed(record, &standing.me, epoch);
-                if record.in_sync.is_empty() {
+                if record.epoch == Epoch::FIRST {
                     next.flushes = spec.flushes;
                 }
                 self.resume(which, &copy, records, record, next, &term)?;

@@ -6,7 +6,7 @@ use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
 use crate::events::{Event, Severity};
 use crate::route::{Answer, Method, Route, flag, one};
-use agent::{Agent, ChangeError, Forgetting, Placement, Status};
+use agent::{Agent, ChangeError, Forgetting, Left, Placement, Status};
 use cluster::names::NodeName;
 use cluster::placement::NodeLoad;
 use cluster::view::{DatabaseView, View};
@@ -52,9 +52,9 @@ pub const ROUTES: &[Route] = &[
         query: &[
             flag(
                 "lose_data",
-                "true: also if the node has shards that no other node has; they begin empty on other nodes",
+                "true: also if the node has primaries; their shards go on with the best copies that other nodes have, or empty",
             ),
-            flag("dry_run", "true: only says what would be lost, and where it would begin anew"),
+            flag("dry_run", "true: only says what would be lost, and where the shards would go on"),
         ],
         dry_run_reply: Some(one::<ForgetPlan>),
         action: "cluster.forget",
@@ -254,7 +254,7 @@ struct PlacedNode {
 #[derive(Serialize, ToSchema)]
 struct ForgetPlan {
     node: String,
-    /// The shards that only it had. All keys in them are lost.
+    /// The shards of which it has the primary.
     lost: Vec<LostShard>,
     /// What the others would have then.
     nodes: Vec<PlacedNode>,
@@ -264,8 +264,11 @@ struct ForgetPlan {
 struct LostShard {
     database: String,
     number: u16,
-    /// The node on which the shard would begin empty.
+    /// The node that would have the primary then.
     to: String,
+    /// What would be left of the shard: `nothing` (it begins empty), `older_copy` (a copy that lacks what was written since it was in sync), or
+    /// `copy_in_sync`.
+    left: &'static str,
 }
 
 impl From<ChangeError> for ApiError {
@@ -449,11 +452,18 @@ fn forget(cx: &Cx) -> Result<Reply, ApiError> {
         return Reply::json(&forget_plan(&agent.plan_forget(&name, loses_data)?));
     }
     let lost = agent.forget(&name, loses_data, &cx.user())?.lost;
-    let shards: Vec<String> = lost.iter().map(|(database, number, _)| format!("{database}.{number}")).collect();
-    let text = match shards.is_empty() {
-        true => format!("node {name} was removed from the cluster"),
-        false => format!("node {name} was removed from the cluster, and its shards begin empty: {}", shards.join(", ")),
-    };
+    let mut text = format!("node {name} was removed from the cluster");
+    for (left, what) in [
+        (Left::Nothing, "these shards begin empty"),
+        (Left::OlderCopy, "these shards go on with copies that were not in sync"),
+        (Left::CopyInSync, "these shards go on with copies in sync"),
+    ] {
+        let shards = lost.iter().filter(|lost| lost.left == left);
+        let shards: Vec<String> = shards.map(|lost| format!("{}.{}", lost.database, lost.number)).collect();
+        if !shards.is_empty() {
+            text += &format!("; {what}: {}", shards.join(", "));
+        }
+    }
     cx.note_more(&text);
     cx.app.event(Event::info("node", "", text).severity(Severity::Warning).by(cx.user()));
     Ok(Reply::none())
@@ -527,10 +537,15 @@ fn placed_nodes(loads: &[(NodeName, NodeLoad)], shards: &[PlacedShard]) -> Vec<P
 }
 
 fn forget_plan(forgetting: &Forgetting) -> ForgetPlan {
-    let lost = forgetting.lost.iter().map(|(database, number, to)| LostShard {
-        database: database.to_string(),
-        number: number.0,
-        to: to.to_string(),
+    let lost = forgetting.lost.iter().map(|lost| LostShard {
+        database: lost.database.to_string(),
+        number: lost.number.0,
+        to: lost.to.to_string(),
+        left: match lost.left {
+            Left::Nothing => "nothing",
+            Left::OlderCopy => "older_copy",
+            Left::CopyInSync => "copy_in_sync",
+        },
     });
     ForgetPlan { node: forgetting.node.to_string(), lost: lost.collect(), nodes: placed_nodes(&forgetting.loads, &[]) }
 }
