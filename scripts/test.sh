@@ -26,8 +26,16 @@ fi
 # One call for everything that cargo test builds, so that nothing is built twice. The tests of the whole node run the binary.
 step "cargo build" cargo build --quiet --workspace --all-targets
 
-# At the same time as cargo's tests, which wait as often as they compute. A third lane would save little time, and would slow
-# down the other two.
+# The tests of whole clusters wait for leases and for etcd more than they compute, so they follow the scripts, and all others of cargo's run at the
+# same time. A third lane would save little time, and would slow down the other two.
+of_clusters=(certificates cluster cluster_faults consoles handovers large_cluster operations replicas)
+mapfile -t of_others < <(cargo metadata --no-deps --format-version 1 | python3 -c '
+import json, sys
+for package in json.load(sys.stdin)["packages"]:
+    for target in package["targets"]:
+        if target["kind"] == ["test"] and target["name"] not in sys.argv[1:]:
+            print("--test=" + target["name"])' "${of_clusters[@]}" | sort -u)
+
 scripts_lane() {
     local script
     for script in tests/*/run.sh; do
@@ -43,10 +51,12 @@ scripts_lane() {
             *) step "$script" "$script" ;;
         esac
     done
+    cargo_tests "tests of clusters" --workspace "${of_clusters[@]/#/--test=}"
     [ -n "${CI:-}" ] || step "cargo clippy" cargo clippy --workspace --all-targets --quiet -- -D warnings
 }
 beside scripts_lane
 
-cargo_tests "cargo test" --workspace
+cargo_tests "cargo test" --workspace --lib --bins "${of_others[@]}"
+cargo_tests "tests in documentation" --workspace --doc
 join
 sum_up

@@ -154,7 +154,7 @@ func newNode(flintkv string, number int, wishes wishes) (*node, error) {
 		n.clock = filepath.Join(wishes.folder, n.name+".clock")
 		n.setClock(0)
 	}
-	state := fmt.Sprintf("state-dir %s/state\netcd-path %s/data\nshard-replicas yes\n", n.folder, etcd)
+	state := fmt.Sprintf("state-dir %s/state\netcd-path %s/data\n", n.folder, etcd)
 	if n.isData {
 		state += fmt.Sprintf("dir %[1]s\nport 0\nunixsocket %[1]s/default.sock\nbind %[2]s\nconsole-bind %[2]s\nconsole-metrics-open yes\n"+
 			"console-password %[3]s\nio-threads 2\nflash-path %[1]s/flash\nmemory-limit 64mb\nram-limit 48mb\nappendonly no\n"+

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -210,6 +211,10 @@ var phases = []phase{
 			var last error
 			within(patience, func() bool {
 				_, last = r.cluster.operator(asked, "cluster", "undrain", drained.name, "--insecure")
+				// The node that was asked to drain it may have been killed before it knew.
+				if last != nil && strings.Contains(last.Error(), "is not drained") {
+					last = nil
+				}
 				return last == nil
 			})
 			return last

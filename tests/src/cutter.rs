@@ -73,8 +73,9 @@ struct Connection {
     /// Both directions are over.
     is_cut: AtomicBool,
     resets: AtomicBool,
-    /// Everything to the owner waits, from an order of the test.
+    /// Everything to the owner waits, from an order of the test; and everything to who has connected.
     is_held: AtomicBool,
+    is_held_back: AtomicBool,
 }
 
 impl Cutter {
@@ -123,6 +124,11 @@ impl Cutter {
         let held = Held(self.live());
         held.0.iter().for_each(|connection| connection.is_held.store(true, Relaxed));
         held
+    }
+
+    /// Nothing arrives on the connections of now any more, in both directions. [`Cutter::cut_all`] drops it.
+    pub fn hold_both(&self) {
+        self.hold().0.iter().for_each(|connection| connection.is_held_back.store(true, Relaxed));
     }
 
     fn live(&self) -> Vec<Arc<Connection>> {
@@ -192,6 +198,7 @@ fn accept(listener: &TcpListener, to: SocketAddr, shared: &Arc<Shared>) {
             is_cut: AtomicBool::new(false),
             resets: AtomicBool::new(false),
             is_held: AtomicBool::new(false),
+            is_held_back: AtomicBool::new(false),
         });
         let mut live = shared.live.lock().unwrap_or_else(PoisonError::into_inner);
         live.retain(|connection| connection.strong_count() > 0);
@@ -223,6 +230,10 @@ fn draw(random: &mut Random) -> Fate {
 }
 
 impl Connection {
+    fn is_held_in(&self, to_owner: bool) -> bool {
+        if to_owner { self.is_held.load(Relaxed) } else { self.is_held_back.load(Relaxed) }
+    }
+
     fn cut(&self, resets: bool) {
         self.resets.fetch_or(resets, Relaxed);
         self.is_cut.store(true, Relaxed);
@@ -292,7 +303,7 @@ impl Connection {
             } else {
                 thread::sleep(LOOK / 10);
             }
-            if until.is_some_and(|until| Instant::now() < until) || to_owner && self.is_held.load(Relaxed) {
+            if until.is_some_and(|until| Instant::now() < until) || self.is_held_in(to_owner) {
                 continue;
             }
             if let Fate::Slow { pause_us, .. } = fate {

@@ -163,7 +163,7 @@ fn watch(client: &mut Client, key: &str, acknowledged: &AtomicU64, is_over: &Ato
 
 /// So many handovers of a shard, while clients of both nodes write and read.
 fn hand_over_under_load(count: usize, persistence: &str) {
-    let cluster = Cluster::start(&[Role::Data, Role::Data, Role::Quorum], &[("shard-replicas", "yes")]);
+    let cluster = Cluster::start(&[Role::Data, Role::Data, Role::Quorum], &[]);
     let limits = ["--memory-limit", "200mb", "--ram-limit", "200mb", "--replicas", "1", "--replication", "sync"];
     let port =
         cluster.create("orders", 1, &[&limits[..], &["--persistence", persistence, "--min-in-sync", "2"]].concat());

@@ -13,7 +13,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(20);
 
 /// Three nodes with data, and the database `orders` on them.
 fn start() -> (Cluster, u16) {
-    let cluster = Cluster::start(&[Role::Data, Role::Data, Role::Data], &[("shard-replicas", "yes")]);
+    let cluster = Cluster::start(&[Role::Data, Role::Data, Role::Data], &[]);
     let limits = ["--memory-limit", "300mb", "--ram-limit", "300mb", "--replicas", "1"];
     let port = cluster.create(
         "orders",

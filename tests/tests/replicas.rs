@@ -1,7 +1,9 @@
 //! Shards with replicas: processes with a real etcd, killed under load. No write that was acknowledged is lost.
 
 use flintkv_tests::cluster::{Cluster, Role};
-use flintkv_tests::{Client, eventually};
+use flintkv_tests::cutter::Cutter;
+use flintkv_tests::{Client, Redis, eventually};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -11,7 +13,7 @@ const LIMITS: &[&str] = &["--memory-limit", "200mb", "--ram-limit", "200mb", "--
 const PAUSE_MAX: Duration = Duration::from_secs(20);
 
 fn start() -> Cluster {
-    Cluster::start(&[Role::Data, Role::Data, Role::Quorum], &[("shard-replicas", "yes")])
+    Cluster::start(&[Role::Data, Role::Data, Role::Quorum], &[])
 }
 
 fn with<'a>(options: &[&'a str]) -> Vec<&'a str> {
@@ -149,6 +151,84 @@ fn keys(client: &mut Client) -> String {
     said
 }
 
+/// The primary takes writes while nothing goes from node to node, and then its process ends or stands still. Returns how many of the writes
+/// were accepted, and the old and the new primary. `None`: the other copy has left the in-sync set meanwhile, because the machine is slow.
+fn part(cluster: &mut Cluster, cutters: &[Cutter], port: u16, is_killed: bool) -> Option<(u64, usize, usize)> {
+    let old = usize::from(primaries(cluster, 0, "orders") != ["n1"]);
+    let new = 1 - old;
+    let signal = |cluster: &Cluster, signal| {
+        let pid = Pid::from_raw(cluster.members[old].pid() as i32).expect("a process");
+        kill_process(pid, signal).expect("it runs");
+    };
+    let mut client = cluster.members[old].connect(port);
+    assert_eq!(client.run("GET k1"), "\"1\"");
+    cutters.iter().for_each(Cutter::hold_both);
+    let accepted =
+        (0..TAIL).take_while(|number| client.run(&format!("SET tail{number} {number}")) == "OK").count() as u64;
+    match is_killed {
+        true => cluster.members[old].kill_node(),
+        false => signal(cluster, Signal::STOP),
+    }
+    cutters.iter().for_each(Cutter::cut_all);
+    let mut is_out = false;
+    eventually("the other copy is promoted, or not in the set", || {
+        let Some(shard) = shards(cluster, new, "orders").into_iter().next() else { return false };
+        let new_name = &*cluster.members[new].name;
+        let is_member = |copy: &Value| copy["node"] == new_name && copy["is_in_sync"] == true;
+        is_out = !shard["copies"].as_array().is_some_and(|copies| copies.iter().any(is_member));
+        is_out || shard["node"] == new_name && shard["trouble"].is_null()
+    });
+    match is_killed {
+        true => cluster.members[old].start_node(),
+        false => signal(cluster, Signal::CONT),
+    }
+    (accepted > 0 && !is_out).then_some((accepted, old, new))
+}
+
+/// So many writes take far less time than the serving lease lasts.
+const TAIL: u64 = 40;
+
+/// How many writes the copy of the node has given up.
+fn given_up_writes(cluster: &Cluster, at: usize) -> u64 {
+    let log = cluster.members[at].log();
+    let line = log.lines().rfind(|line| line.contains("has gone back to byte")).unwrap_or_else(|| panic!("{log}"));
+    let (_, rest) = line.split_once(", with ").expect("the writes");
+    rest.split(' ').next().and_then(|writes| writes.parse().ok()).unwrap_or_else(|| panic!("{line}"))
+}
+
+#[test]
+fn an_old_primary_that_is_ahead_gives_up_its_tail_and_needs_no_whole_dataset() {
+    for is_killed in [false, true] {
+        let roles = [Role::Data, Role::Data, Role::Quorum];
+        let (mut cluster, cutters) = Cluster::start_cut(&roles, &[]);
+        let port = cluster.create("orders", 1, &with(&["--replication", "async", "--persistence", "everysec"]));
+        are_in_sync(&cluster, 0, "orders", 2);
+        let mut client = cluster.members[0].connect(port);
+        (0..500).for_each(|number| assert_eq!(client.run(&format!("SET k{number} {number}")), "OK"));
+        let full_syncs =
+            |cluster: &Cluster, at: usize| cluster.members[at].log().matches("needs a full synchronisation").count();
+        let before = [0, 1].map(|at| full_syncs(&cluster, at));
+        let parted = (0..10).find_map(|_| {
+            let parted = part(&mut cluster, &cutters, port, is_killed);
+            are_in_sync(&cluster, 0, "orders", 2);
+            parted
+        });
+        let (accepted, old, new) = parted.expect("the copy stays in the set once");
+        assert_eq!([0, 1].map(|at| full_syncs(&cluster, at)), before);
+        assert_eq!(given_up_writes(&cluster, old), accepted, "of the last time, and nothing else was written");
+        // Every key that the new primary has, and no other one.
+        let mut client = cluster.members[new].connect(port);
+        assert_eq!(client.run("SET after 1"), "OK");
+        let kept = keys(&mut client);
+        are_in_sync(&cluster, new, "orders", 2);
+        cluster.members[new].kill_node();
+        all_primaries_are_at(&cluster, old, "orders");
+        let mut client = cluster.members[old].connect(port);
+        assert_eq!(keys(&mut client), kept);
+        assert_eq!([client.run("GET k499"), client.run("GET after")], ["\"499\"", "\"1\""]);
+    }
+}
+
 #[test]
 fn restarts_flushes_and_deletions_are_those_of_all_copies() {
     let mut cluster = start();
@@ -197,4 +277,104 @@ fn restarts_flushes_and_deletions_are_those_of_all_copies() {
             folder.flatten().all(|file| !file.file_name().to_string_lossy().starts_with("kept."))
         })
     });
+}
+
+/// Commands, with what a primary answers that has one replica.
+const WITH_REPLICA: &[(&str, &str)] = &[
+    ("SET a 1", "OK"),
+    ("SET b 1", "OK"),
+    ("WAIT 1 0", "(integer) 1"),
+    ("WAIT 2 50", "(integer) 1"),
+    ("WAIT 0 0", "(integer) 1"),
+    ("INCR a", "(integer) 2"),
+    ("WAIT 1 0", "(integer) 1"),
+    ("WAIT 1 -1", "(error) ERR timeout is negative"),
+    ("WAIT x 0", "(error) ERR value is not an integer or out of range"),
+];
+/// What it answers when the replica is gone.
+const WITHOUT_REPLICA: &[(&str, &str)] = &[
+    ("SET a 3", "OK"),
+    ("SET b 3", "OK"),
+    ("WAIT 1 50", "(integer) 0"),
+    ("WAIT 0 0", "(integer) 0"),
+    ("INCR b", "(integer) 4"),
+    ("WAIT 1 50", "(integer) 0"),
+];
+/// The same of WAITAOF, which the Redis of the comparison may not have: the numbers of the nodes whose journals have the writes.
+const DURABLE_AT_BOTH: &[(&str, &str)] = &[
+    ("WAITAOF 1 1 0", "1) (integer) 1\n2) (integer) 1"),
+    ("SET a 5", "OK"),
+    ("SET b 5", "OK"),
+    ("WAITAOF 0 1 0", "1) (integer) 1\n2) (integer) 1"),
+    ("WAITAOF 1 2 50", "1) (integer) 1\n2) (integer) 1"),
+];
+const DURABLE_HERE: &[(&str, &str)] =
+    &[("WAITAOF 1 0 0", "1) (integer) 1\n2) (integer) 0"), ("WAITAOF 0 1 50", "1) (integer) 1\n2) (integer) 0")];
+
+fn answers(client: &mut Client, whose: &str, commands: &[(&str, &str)]) {
+    for (command, answer) in commands {
+        assert_eq!(client.run(command), *answer, "{whose}: {command}");
+    }
+}
+
+/// WAIT answers as a Redis with one replica does, through a proxy of two shards whose primaries are at two nodes, with the replica, when its
+/// node is lost under the connection, and when it is back.
+#[test]
+fn wait_counts_the_replicas_that_have_the_writes_of_the_connection() {
+    if let Some((mut client, redis)) = Redis::connected(&[]) {
+        let replica = Redis::start(&["--replicaof", "127.0.0.1", &redis.port.to_string()]);
+        eventually("the replica follows", || replica.connect().info("replication", "master_link_status") == "up");
+        answers(&mut client, "Redis", WITH_REPLICA);
+        drop(replica);
+        eventually("the replica is gone", || client.info("replication", "connected_slaves") == "0");
+        answers(&mut client, "Redis", WITHOUT_REPLICA);
+    }
+
+    let mut cluster = start();
+    let ports = ["async", "sync"].map(|name| {
+        let port = cluster.create(name, 2, &with(&["--replication", name, "--persistence", "everysec"]));
+        are_in_sync(&cluster, 0, name, 2);
+        (name, port)
+    });
+    let mut clients = ports.map(|(name, port)| (name, cluster.members[0].connect(port)));
+    for (name, client) in &mut clients {
+        let mut owners = ["a", "b"].map(|key| cluster.owner(name, key));
+        owners.sort_unstable();
+        assert_eq!(owners, [0, 1], "each node has the primary of one of the keys");
+        answers(client, name, WITH_REPLICA);
+        answers(client, name, DURABLE_AT_BOTH);
+        assert_eq!(client.run("MULTI"), "OK");
+        let refused = "(error) ERR WAIT is not supported in a transaction on a database that is divided into shards";
+        assert_eq!(client.run("WAIT 1 0"), refused);
+        assert_eq!(client.run("DISCARD"), "OK");
+    }
+
+    cluster.members[1].kill_node();
+    for (name, client) in &mut clients {
+        all_primaries_are_at(&cluster, 0, name);
+        // With asynchronous replication, what was written before may be lost with the primary. It is said once.
+        let said = client.run("WAIT 1 50");
+        match *name {
+            "async" => assert!(said.starts_with("(error) UNCERTAIN a shard's primary was lost or replaced"), "{said}"),
+            _ => assert_eq!(said, "(integer) 0"),
+        }
+        answers(client, name, WITHOUT_REPLICA);
+        answers(client, name, DURABLE_HERE);
+    }
+
+    // A wait without an end goes on when the replica is back.
+    let [mut of_async, mut of_sync] = clients.map(|(name, client)| {
+        let waiting = move |mut client: Client| {
+            assert_eq!(client.run("SET a 6"), "OK");
+            (client.run("WAIT 1 0"), client)
+        };
+        (name, Some(std::thread::spawn(move || waiting(client))))
+    });
+    cluster.members[1].start_node();
+    for (name, waiting) in [&mut of_async, &mut of_sync] {
+        are_in_sync(&cluster, 0, name, 2);
+        let (said, mut client) = waiting.take().expect("a thread").join().expect("it has waited");
+        assert_eq!(said, "(integer) 1", "{name}");
+        answers(&mut client, name, DURABLE_AT_BOTH);
+    }
 }

@@ -34,7 +34,6 @@ impl Agent {
             workers: node.workers() as u64,
             has_own: &|name| node.database(name).is_some(),
             is_free: &|port| node.is_free(port),
-            may_replicate: node.config().snapshot().shard_replicas,
             by,
         };
         Ok(self.wait(work(&membership, &desk)))

@@ -94,8 +94,6 @@ pub struct Desk<'a> {
     pub has_own: &'a dyn Fn(&str) -> bool,
     /// Whether nobody listens on the port.
     pub is_free: &'a dyn Fn(u16) -> bool,
-    /// Whether shards may have replicas (`shard-replicas`).
-    pub may_replicate: bool,
     /// Who asks.
     pub by: &'a str,
 }
@@ -210,11 +208,6 @@ impl Desk<'_> {
         if let Some((field, _)) = not_built.into_iter().find(|(_, is_given)| *is_given) {
             let why = format!("a database of a cluster has no {} yet", field.replace('_', " "));
             return Err(invalid(field, why));
-        }
-        if definition.replicas != 0 && !self.may_replicate {
-            let why =
-                "replicas of shards are not ready yet: leave replicas at 0, or set shard-replicas yes to try them";
-            return Err(invalid("replicas", why.to_owned()));
         }
         let mut definition = definition.clone();
         self.choose_port(view, &mut definition)?;
@@ -866,7 +859,6 @@ mod tests {
                 workers: 2,
                 has_own: &|_| false,
                 is_free: &|_| true,
-                may_replicate: true,
                 by: "admin",
             }
         }
@@ -1107,9 +1099,6 @@ mod tests {
     fn replicas_are_on_other_nodes_and_go_with_theirs() {
         let scene = Scene::new();
         let wanted = Definition { replicas: 1, replication: "sync".to_owned(), ..definition("orders", GB) };
-        let not_ready = Desk { may_replicate: false, ..scene.desk(0) };
-        let refused = run(not_ready.create(&wanted)).unwrap_err().to_string();
-        assert!(refused.contains("shard-replicas"), "{refused}");
         let more = Definition { replicas: 2, ..wanted.clone() };
         let refused = scene.desk(0).plan(&more).unwrap_err();
         assert!(matches!(refused, ChangeError::NoRoom(_)), "{refused:?}");

@@ -164,6 +164,7 @@ fn replconf(cx: &mut Cx<'_>) -> Run {
                 replica.psync2 |= value.eq_ignore_ascii_case(b"psync2");
                 replica.flint |= value.eq_ignore_ascii_case(b"flint");
                 replica.tail |= value.eq_ignore_ascii_case(b"tail");
+                replica.truncates |= value.eq_ignore_ascii_case(b"truncate");
                 replica.pieces |= value.eq_ignore_ascii_case(b"pieces");
                 replica.pages |= value.eq_ignore_ascii_case(PAGES_CAPA.as_bytes());
             }
@@ -220,6 +221,7 @@ fn follow(cx: &mut Cx<'_>, ask: Ask) {
 
 const REPLICAS_WAIT: &str = "cannot be used with replica instances. Please also note that writes to replicas are just local and \
                              are not propagated.";
+const LOST_SIGHT: &str = "UNCERTAIN a shard's primary was lost or replaced after this connection had written to it: what no replica has may be lost";
 const NO_JOURNAL: &str = "ERR WAITAOF cannot be used when numlocal is set but appendonly is disabled.";
 
 fn not_at_replica(cx: &Cx<'_>, command: &str) -> Run {
@@ -285,6 +287,12 @@ fn waitaof(cx: &mut Cx<'_>) -> Run {
 
 /// Waits until the writes are where `until` wants them. `nowhere`: the reply if it is not known where the writes are.
 fn block_until(cx: &mut Cx<'_>, until: UntilReached, until_ms: Option<u64>, nowhere: fn(&mut Out<'_>)) -> Run {
+    // Said once: what the client writes from now on is known again.
+    if let Some(forwarded) = &mut cx.session.forwarded
+        && std::mem::take(&mut forwarded.may_lack_writes)
+    {
+        return Err(Stop::error(LOST_SIGHT));
+    }
     let reached = cx.server.reached(&until);
     let is_there = (reached.here || !until.waits_here) && reached.replicas >= until.replicas;
     // A transaction cannot wait.

@@ -117,6 +117,8 @@ pub struct Forwarded {
     pub is_divided: bool,
     /// A command was rejected, because its key is not served here now: what is behind it is rejected too, so that it does not run before it.
     pub rejects: bool,
+    /// The client has written to an earlier primary of the shard, and this one may lack such writes.
+    pub may_lack_writes: bool,
 }
 
 /// Positions of the journal, or offsets of the replication stream.
@@ -140,6 +142,8 @@ pub struct Replica {
     pub flint: bool,
     /// Whether it understands the offset behind +FULLRESYNC up to which its own stream is equal to the primary's.
     pub tail: bool,
+    /// Whether it can give up the end of its stream, if it is told with `-AHEAD offset` where that parts from the primary's.
+    pub truncates: bool,
     /// Whether it accepts a dump in pieces, while the dump is being written. Before each piece comes a line `$bytes
     /// expected`: the bytes of the piece, and about the bytes of the whole dump. The line `$0` comes behind the last
     /// piece.

@@ -88,7 +88,7 @@ pub fn begin_for(hub: &Hub, session: &mut Session, is_divided: bool) {
     session.user_version = hub.users.version();
     session.user = Cow::Borrowed("default");
     session.authenticated = true;
-    session.forwarded = Some(Forwarded { is_divided, rejects: false });
+    session.forwarded = Some(Forwarded { is_divided, rejects: false, may_lack_writes: false });
     session.changed = true;
 }
 

@@ -58,7 +58,9 @@ fn confined(worker: &Worker, session: &Session, command: &Command, args: Args<'_
 pub const RUN_AS: &str = "RUN-AS";
 
 /// A proxy's word: the client has written to this dataset, by another way than this session, up to now. WAIT waits for that too.
+/// `WROTE EARLIER`: through a session that has ended, so maybe to a copy that was lost.
 pub const WROTE: &str = "WROTE";
+pub const WROTE_EARLIER: &str = "EARLIER";
 
 /// A proxy's word: `REVISIONS`. The reply has the revisions of the records that the copy has taken, a line for each: `functions:12`. It runs
 /// while a script is busy, because the new settings may be what makes an end of the script possible.
@@ -85,6 +87,11 @@ pub fn own_word(hub: &Hub, session: &mut Session, args: Args<'_>, output: &mut V
     if &args[0] == WROTE.as_bytes() {
         session.written.to = hub.dataset.journaling.position();
         session.replicated.to = hub.dataset.journaling.stream.offset();
+        // Only with synchronous replication does each primary have all that was acknowledged by the one before it.
+        let may_lack_writes = args.get(1).is_some() && !hub.dataset.journaling.serving.is_sync();
+        if let Some(forwarded) = session.forwarded.as_mut().filter(|_| may_lack_writes) {
+            forwarded.may_lack_writes = true;
+        }
         Out::new(output, session.proto).ok();
         return Ok(());
     }

@@ -5,7 +5,7 @@
 use crate::batch::BATCH_COMMANDS_MAX;
 use crate::halt::End;
 use crate::hub::Hub;
-use crate::replication::{Contents, Dump, Gone, Id, Link, Mark, Order, Pace, Phase, Serving};
+use crate::replication::{Contents, Dump, Gone, Id, Link, Mark, Order, Pace, Phase, Serving, Stream};
 use crate::session::Connection;
 use crate::worker::Worker;
 use base::size::human;
@@ -55,6 +55,8 @@ enum Step {
     Nothing,
     /// The reason why the replica gets nothing now.
     Declines(&'static str),
+    /// The offset up to which the replica's stream is this one: it gives up what it has behind it, and comes back.
+    Ahead(u64),
 }
 
 /// What a link has for a replica of the same shard. Behind the dump, its stream comes in frames, and heartbeats come between them: no bytes
@@ -62,11 +64,12 @@ enum Step {
 ///
 /// ```text
 /// $0000000042\r\n and 42 bytes of the stream
-/// +EPOCH NUMBER LEASE\r\n   a heartbeat; LEASE is 1 if the primary had a valid lease when it sent this
+/// +EPOCH NUMBER LEASE SHARED\r\n   a heartbeat; LEASE is 1 if the primary had a valid lease when it sent this; before the offset
+///                                SHARED, every copy that can be named primary has everything
 /// ```
 ///
 /// The replica says `REPLCONF HAS received applied epoch [heartbeat]`, and behind a dump `REPLCONF COPY number INCARNATION digits` first:
-/// with another dataset it is another incarnation.
+/// with another dataset it is another incarnation. `REPLCONF FACK offset`: its journal is durable up to there.
 struct ShardFeed {
     /// `None`: it takes a dump, and has not said yet what it is with that.
     member: Option<Member>,
@@ -86,7 +89,7 @@ impl ShardFeed {
     }
 
     /// Adds a heartbeat, if it is time for one.
-    fn fill(&mut self, serving: &Serving, cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
+    fn fill(&mut self, (serving, stream): (&Serving, &Stream), cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
         let mut is_time = std::mem::take(&mut self.is_first);
         while self.timer.as_mut().poll(cx).is_ready() {
             is_time = true;
@@ -95,7 +98,8 @@ impl ShardFeed {
         let Some(heartbeat) = is_time.then(|| serving.heartbeat(self.heartbeat)).flatten() else { return false };
         self.heartbeat = Some(heartbeat.number);
         let lease = u8::from(heartbeat.has_lease);
-        out.extend_from_slice(format!("+{} {} {lease}\r\n", heartbeat.epoch, heartbeat.number).as_bytes());
+        let shared = serving.shared(stream.offset()).unwrap_or(0);
+        out.extend_from_slice(format!("+{} {} {lease} {shared}\r\n", heartbeat.epoch, heartbeat.number).as_bytes());
         true
     }
 }
@@ -172,12 +176,17 @@ pub async fn feed(connection: &mut Connection) -> End {
             let output = &mut connection.work.get_or_insert_with(|| worker.take_work()).output;
             output.extend_from_slice(format!("-NOTNOW {why}\r\n").as_bytes());
         }
+        Ended::Ahead(shared) => {
+            tracing::info!("replica {ip}:{port} has a stream of its own behind byte {shared}, which it is to give up");
+            let output = &mut connection.work.get_or_insert_with(|| worker.take_work()).output;
+            output.extend_from_slice(format!("-AHEAD {shared}\r\n").as_bytes());
+        }
         Ended::File(error) => tracing::error!("replica {ip}:{port}: its dump cannot be read: {error}"),
         Ended::Connection(end) => tracing::info!("the link to replica {ip}:{port} has ended: {end}"),
     }
     drop(registered);
     match end {
-        Ended::Refused(_) | Ended::Declined(_) => End::Asked,
+        Ended::Refused(_) | Ended::Declined(_) | Ended::Ahead(_) => End::Asked,
         Ended::Connection(end) => end,
         Ended::Gone | Ended::File(_) => End::Killed,
     }
@@ -192,6 +201,8 @@ enum Ended {
     Refused(String),
     /// It asks again later.
     Declined(&'static str),
+    /// It gives up what it has behind this offset, and asks again.
+    Ahead(u64),
     File(io::Error),
 }
 
@@ -252,6 +263,13 @@ impl Feed {
         if let Some(member) = of_shard {
             if !serving.may_be_refilled(member.copy) {
                 feed.step = Step::Declines("it needs a whole dataset, so it leaves the in-sync set first");
+                return feed;
+            }
+            // Where the streams part, it can go on, if the backlog still begins there.
+            let ahead = feed.shared.zip(known).filter(|(shared, (_, has))| shared < has);
+            let ahead = ahead.map(|(shared, _)| shared).filter(|shared| stream.backlog().start <= *shared);
+            if let Some(shared) = ahead.filter(|_| feed.replica.truncates) {
+                feed.step = Step::Ahead(shared);
                 return feed;
             }
             feed.shard = Some(ShardFeed::new(None, 0));
@@ -329,6 +347,7 @@ impl Feed {
             Step::Stream => return self.fill_from_stream(connection, cx),
             Step::Nothing => return Ok(Poll::Pending),
             Step::Declines(why) => return Err(Ended::Declined(why)),
+            Step::Ahead(shared) => return Err(Ended::Ahead(*shared)),
         }
         Ok(Poll::Ready(()))
     }
@@ -418,7 +437,7 @@ impl Feed {
         let (journaling, links) = (&worker.hub.dataset.journaling, &worker.hub.dataset.links);
         let mut is_waited_for = links.hurries(self.next);
         if let Some(shard) = &mut self.shard {
-            if shard.fill(&journaling.serving, cx, &mut self.out) {
+            if shard.fill((&journaling.serving, &journaling.stream), cx, &mut self.out) {
                 return Ok(Poll::Ready(()));
             }
             // A replica of the same shard holds in its memory what it has not applied, so that it can acknowledge it, and heartbeats do not
@@ -523,6 +542,10 @@ impl Feed {
                 let now = copy.zip(said).and_then(|(copy, incarnation)| member(copy, incarnation));
                 shard.is_known &= shard.member == now;
                 shard.member = now;
+            }
+            if is(1, "fack") {
+                self.link.has_said(self.link.acked(), offset(2), now_ms);
+                return false;
             }
             let (Some(received), Some(applied), Some(epoch)) = (offset(2), offset(3), offset(4)) else { return false };
             let (Some(member), Some(epoch), true) = (&shard.member, std::num::NonZeroU64::new(epoch), is(1, "has"))

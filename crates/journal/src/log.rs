@@ -111,9 +111,19 @@ impl Opened {
 
     /// Calls `each` with every record from `from` on, in order, and the position after it, until `each` breaks.
     pub fn records(&self, each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>) -> Result<(), OpenError> {
+        self.records_from(self.from, each)
+    }
+
+    /// Like [`Opened::records`], from a later position on: that after a record that was durable once.
+    pub fn records_from(
+        &self,
+        from: u64,
+        each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>,
+    ) -> Result<(), OpenError> {
+        assert!(from >= self.from);
         let no_records = |source| OpenError::Records { directory: self.files.directory().to_owned(), source };
         let mut joiner = Joiner::default();
-        if self.frames.join(&self.files, &mut joiner, each).map_err(no_records)?.is_break() {
+        if self.frames.join(&self.files, from, &mut joiner, each).map_err(no_records)?.is_break() {
             return Ok(());
         }
         let mut is_damaged = false;

@@ -289,61 +289,31 @@ impl Recovered {
             each(end, record);
             ControlFlow::Continue(())
         };
-        self.join(reader, &mut Joiner::default(), &mut each).map(|_| ())
+        self.join(reader, self.from, &mut Joiner::default(), &mut each).map(|_| ())
     }
 
-    /// Visits the records until `each` breaks. Threads read and check frames ahead. If the last record is incomplete,
-    /// the joiner keeps its beginning.
+    /// Visits the records from `from` on, the position after a record, until `each` breaks. Threads read and check frames
+    /// ahead. If the last record is incomplete, the joiner keeps its beginning.
     pub(crate) fn join(
         &self,
         reader: &dyn Reader,
+        from: u64,
         joiner: &mut Joiner,
         each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>, Error> {
+        let chain = &self.chain[self.chain.partition_point(|at| at.header.end() <= from)..];
         thread::scope(|scope| {
-            let pages: u64 = self.chain.iter().map(|at| u64::from(at.header.pages)).sum();
-            let readers = readers(pages * PAGE_BYTES as u64, self.chain.len());
+            let pages: u64 = chain.iter().map(|at| u64::from(at.header.pages)).sum();
+            let readers = readers(pages * PAGE_BYTES as u64, chain.len());
             let begin = |nth: usize| {
                 let (sender, frames) = sync_channel(FRAMES_AHEAD);
-                let mut own = self.chain.iter().skip(nth).step_by(readers);
+                let mut own = chain.iter().skip(nth).step_by(readers);
                 // The thread ends when its receiver is dropped.
                 scope.spawn(move || own.try_for_each(|at| sender.send(at.read(reader))));
                 frames
             };
-            self.join_frames((0..readers).map(begin).collect(), joiner, each)
+            join_frames(chain, from, (0..readers).map(begin).collect(), joiner, each)
         })
-    }
-
-    /// The receivers give the frames of the chain in turns.
-    fn join_frames(
-        &self,
-        readers: Vec<Receiver<Result<PageBuf, Error>>>,
-        joiner: &mut Joiner,
-        each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>,
-    ) -> Result<ControlFlow<()>, Error> {
-        for (at, reader) in self.chain.iter().zip(readers.iter().cycle()) {
-            let frame = reader.recv().expect("each reader reads all of its frames")?;
-            let damaged = || at.damaged();
-            let mut position = at.header.position.max(self.from);
-            let skipped = (position - at.header.position) as usize;
-            let mut rest = frame[HEADER_BYTES..].get(skipped..at.header.bytes as usize).unwrap_or_default();
-            while !rest.is_empty() {
-                let no_record = || Error::NoRecord { position: self.from };
-                let is_first = position == self.from;
-                // The frame was checked. But it is not known whether a record begins at the first position.
-                let piece = if is_first { Piece::read(rest) } else { Piece::read_checked(rest) };
-                let piece = piece.ok_or_else(|| if is_first { no_record() } else { damaged() })?;
-                if is_first && piece.continued {
-                    return Err(no_record());
-                }
-                rest = &rest[piece.bytes()..];
-                position += piece.bytes() as u64;
-                if joiner.join(position, &piece, each).ok_or_else(damaged)?.is_break() {
-                    return Ok(ControlFlow::Break(()));
-                }
-            }
-        }
-        Ok(ControlFlow::Continue(()))
     }
 
     /// The writer that continues behind the journal's end. Frames that are not known to be durable are read once more,
@@ -380,6 +350,39 @@ impl Recovered {
         };
         Ok(Writer::start(self.config, start))
     }
+}
+
+/// The receivers give the frames of the chain in turns.
+fn join_frames(
+    chain: &[At],
+    from: u64,
+    readers: Vec<Receiver<Result<PageBuf, Error>>>,
+    joiner: &mut Joiner,
+    each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>,
+) -> Result<ControlFlow<()>, Error> {
+    for (at, reader) in chain.iter().zip(readers.iter().cycle()) {
+        let frame = reader.recv().expect("each reader reads all of its frames")?;
+        let damaged = || at.damaged();
+        let mut position = at.header.position.max(from);
+        let skipped = (position - at.header.position) as usize;
+        let mut rest = frame[HEADER_BYTES..].get(skipped..at.header.bytes as usize).unwrap_or_default();
+        while !rest.is_empty() {
+            let no_record = || Error::NoRecord { position: from };
+            let is_first = position == from;
+            // The frame was checked. But it is not known whether a record begins at the first position.
+            let piece = if is_first { Piece::read(rest) } else { Piece::read_checked(rest) };
+            let piece = piece.ok_or_else(|| if is_first { no_record() } else { damaged() })?;
+            if is_first && piece.continued {
+                return Err(no_record());
+            }
+            rest = &rest[piece.bytes()..];
+            position += piece.bytes() as u64;
+            if joiner.join(position, &piece, each).ok_or_else(damaged)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 impl At {

@@ -10,6 +10,7 @@ use flash::io::{PageBuf, Reader};
 use rustix::fs::MemfdFlags;
 
 use crate::files::{Files, OpenError, Remains, failed, is_in_use};
+use crate::manifest::{Manifest, Untruncated};
 use crate::recover::{self, Held, Salvaged, salvage};
 use crate::ring::RING_BYTES_MIN;
 use crate::{Config, Opened, Policy, Record, Settings};
@@ -17,6 +18,7 @@ use crate::{Config, Opened, Policy, Record, Settings};
 /// A journal at the moment of [`View::open`].
 pub struct View {
     opened: Opened,
+    untruncated: Untruncated,
     is_in_use: bool,
 }
 
@@ -31,7 +33,13 @@ impl View {
         let settings =
             Settings { log_id, file_bytes: files.file_bytes(), ring_bytes: RING_BYTES_MIN, policy: Policy::No };
         let opened = Opened::of(directory, &settings, from, files, ring, true)?;
-        Ok(View { opened, is_in_use })
+        Ok(View { opened, untruncated: Untruncated::default(), is_in_use })
+    }
+
+    /// The records behind the checkpoint of the manifest, without those that were truncated.
+    pub fn of(directory: &Path, manifest: &Manifest) -> Result<View, OpenError> {
+        let view = View::open(directory, manifest.log_id, manifest.position)?;
+        Ok(View { untruncated: Untruncated::of(manifest), ..view })
     }
 
     /// Whether a process had the journal open.
@@ -51,7 +59,11 @@ impl View {
 
     /// Like [`Opened::records`].
     pub fn records(&self, each: &mut dyn FnMut(u64, &Record) -> ControlFlow<()>) -> Result<(), OpenError> {
-        self.opened.records(each)
+        let mut untruncated = self.untruncated.clone();
+        self.opened.records(&mut |end, record| match untruncated.counts(end, record) {
+            true => each(end, record),
+            false => ControlFlow::Continue(()),
+        })
     }
 }
 
@@ -87,6 +99,7 @@ impl Reader for Told<'_> {
 /// A damaged journal, and the part of it that can be read.
 pub struct Salvage {
     records: Records,
+    untruncated: Untruncated,
     /// What is damaged.
     damage: Vec<String>,
 }
@@ -98,30 +111,31 @@ enum Records {
 }
 
 impl Salvage {
-    /// Looks for damage in what the journal in `directory` has from `from` on. `None`: there is none. Records that only
+    /// Looks for damage in what the journal in `directory` has behind the checkpoint. `None`: there is none. Records that only
     /// the ring has count as lost if something before them is lost.
-    pub fn open(directory: &Path, log_id: [u8; 16], from: u64) -> Result<Option<Salvage>, OpenError> {
+    pub fn open(directory: &Path, manifest: &Manifest) -> Result<Option<Salvage>, OpenError> {
+        let (log_id, from, untruncated) = (manifest.log_id, manifest.position, Untruncated::of(manifest));
         let no_records = |source| OpenError::Records { directory: directory.to_owned(), source };
         let Remains { files, ring, mut damage } = Files::remains(directory, log_id)?;
         let config = Config { file_bytes: files.file_bytes(), ..Config::new(log_id) };
         let count = files.count();
         if let Some(salvaged) = salvage(&files, config, count, from).map_err(no_records)? {
             damage.push(salvaged.damage.to_string());
-            return Ok(Some(Salvage { records: Records::Before(files, salvaged), damage }));
+            return Ok(Some(Salvage { records: Records::Before(files, salvaged), untruncated, damage }));
         }
         let ring = ring.map(|(file, head)| Ok((copy(&file)?, head))).transpose().map_err(failed("copy", directory))?;
         let settings =
             Settings { log_id, file_bytes: files.file_bytes(), ring_bytes: RING_BYTES_MIN, policy: Policy::No };
         match Opened::of(directory, &settings, from, files, ring, true) {
             Ok(_) if damage.is_empty() => Ok(None),
-            Ok(opened) => Ok(Some(Salvage { records: Records::All(opened), damage })),
+            Ok(opened) => Ok(Some(Salvage { records: Records::All(opened), untruncated, damage })),
             // The ring's start shows that there was more.
             Err(OpenError::Records { source, .. }) => {
                 let Remains { files, .. } = Files::remains(directory, log_id)?;
                 let before = recover::recover_checked(&files, config, count, from).map_err(no_records)?;
                 damage.push(source.to_string());
                 let salvaged = Salvaged { before, damage: source, lost_records: 0, lost_until_ms: 0 };
-                Ok(Some(Salvage { records: Records::Before(files, salvaged), damage }))
+                Ok(Some(Salvage { records: Records::Before(files, salvaged), untruncated, damage }))
             }
             Err(error) => Err(error),
         }
@@ -151,6 +165,12 @@ impl Salvage {
 
     /// The records before the damage, with the position after each.
     pub fn records(&self, each: &mut dyn FnMut(u64, &Record)) -> Result<(), OpenError> {
+        let mut untruncated = self.untruncated.clone();
+        let mut each = |end: u64, record: &Record| {
+            if untruncated.counts(end, record) {
+                each(end, record);
+            }
+        };
         match &self.records {
             Records::All(opened) => opened.records(&mut |end, record| {
                 each(end, record);

@@ -232,6 +232,8 @@ pub struct Journalling {
     pub damaged_journals: AtomicU64,
     /// The store's count of rescued values for which a checkpoint was begun.
     pub rescued_seen: AtomicU64,
+    /// See [`crate::database::Database::must_reopen`].
+    pub must_reopen: AtomicBool,
 }
 
 impl Journalling {
@@ -250,16 +252,29 @@ pub struct DurableState {
     pub log: Arc<Log>,
     pub folder: PathBuf,
     pub manifest: Manifest,
+    /// An older checkpoint that is kept: see `persist::older`.
+    pub older: Option<Manifest>,
+    /// The store frees segments up to this cut as soon as no older checkpoint is kept. `None`: the checkpoint has no index.
+    pub cut: Option<u64>,
 }
 
 impl DurableState {
+    /// The position from which the journal is needed.
+    pub fn needed_from(&self) -> u64 {
+        self.older.as_ref().unwrap_or(&self.manifest).position
+    }
+
+    pub fn older_bytes(&self) -> u64 {
+        self.older.iter().flat_map(Manifest::files).map(|file| file.bytes).sum()
+    }
+
     pub fn checkpoint_bytes(&self) -> u64 {
         self.manifest.files().map(|file| file.bytes).sum()
     }
 
     /// What the journal and the checkpoints take on their file system, without a checkpoint that is being written.
     pub fn file_bytes(&self) -> u64 {
-        self.checkpoint_bytes() + self.log.figures().file_bytes
+        self.checkpoint_bytes() + self.older_bytes() + self.log.figures().file_bytes
     }
 
     /// The bytes of the journal's records behind the checkpoint.

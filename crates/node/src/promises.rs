@@ -29,7 +29,8 @@ pub trait CopyHost: Send + Sync {
     /// the new one. The copy acknowledges nothing meanwhile. Must not call the copy.
     fn keep(&self, memory: &CopyMemory) -> Result<(), String>;
 
-    /// What the copy is asked may have other answers than before. Must not wait, and must not call the copy.
+    /// What the copy is asked may have other answers than before, or its database asks to be opened again (`Database::must_reopen`). Must not
+    /// wait, and must not call the copy.
     fn changed(&self);
 }
 

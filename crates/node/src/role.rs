@@ -121,6 +121,8 @@ pub struct Following {
     pub meets_full: AtomicBool,
     /// The pages of the primary's flash could not be imported: the next full synchronisation asks for a dataset without pages.
     pub refuses_pages: AtomicBool,
+    /// What the primary does not have could not be given up alone: the next attempt asks for a full synchronisation.
+    pub cannot_truncate: AtomicBool,
     pub is_full: AtomicBool,
     /// Why the replica refuses to take over.
     pub refusal: Mutex<Option<String>>,
@@ -157,6 +159,7 @@ impl Following {
             hands_over: AtomicBool::new(hands_over),
             meets_full: AtomicBool::new(false),
             refuses_pages: AtomicBool::new(false),
+            cannot_truncate: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
             refusal: Mutex::default(),
             socket: Mutex::default(),
@@ -376,6 +379,8 @@ pub struct Replication {
     pub checks: Checks,
     /// `Some`: the database is a copy in a shard with replicas.
     pub promises: OnceLock<Arc<Promises>>,
+    /// The offset of the stream before which every copy that can be named primary has everything, as far as is known.
+    pub shared: AtomicU64,
     /// News for operators that were not fetched yet, at most [`UNTOLD_MAX`].
     pub untold: Mutex<VecDeque<String>>,
 }
@@ -391,6 +396,7 @@ impl Default for Replication {
             failover: Mutex::default(),
             checks: Checks::default(),
             promises: OnceLock::new(),
+            shared: AtomicU64::new(0),
             untold: Mutex::default(),
         }
     }

@@ -440,6 +440,9 @@ impl ShardCopy {
     fn reach(&self, assigned: Assigned, number: u64) -> Result<(), String> {
         // Of an earlier role.
         self.close();
+        if self.database.must_reopen() {
+            return Err("it has given up a part of its dataset, and is to be opened again".to_owned());
+        }
         match assigned {
             Assigned::Rest => self.stop_following(FollowerCommand::Stop),
             Assigned::Follow(primary) => {

@@ -364,7 +364,14 @@ impl Restoring {
 
     /// Must be called after all entries were added. The store may be used then.
     pub fn finish(self) {
-        self.store.segments.restored(&self.named);
+        self.store.segments.restored(&self.named, false);
+    }
+
+    /// As [`Restoring::finish`], but an older checkpoint may still name records in segments that no entry of this one names. These are
+    /// free when [`Store::checkpoint_durable`] is called with the returned cut, or a later one.
+    pub fn finish_holding(self) -> u64 {
+        self.store.segments.restored(&self.named, true);
+        self.store.checkpoint_cut()
     }
 }
 

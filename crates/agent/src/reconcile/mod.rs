@@ -345,6 +345,9 @@ impl Reconciler {
         let name = copy_name(&definition.name, number.0);
         let is_kept = definition.persistence != "none";
         let which = CopyName { database: id, shard: number, copy: mine };
+        if self.local[&id].copies.get(&number).is_some_and(|copy| copy.database.must_reopen()) {
+            self.close_copy(id, number)?;
+        }
         if !self.local[&id].copies.contains_key(&number) {
             // Without its proxy it would have users of its own.
             if self.local[&id].proxy.is_none() {
@@ -765,6 +768,25 @@ impl Reconciler {
             self.local.insert(id, local);
         }
         is_done
+    }
+
+    /// Closes a copy that gave up a part of its dataset on its files, and is to be opened again.
+    fn close_copy(&mut self, id: DatabaseId, number: ShardNumber) -> Result<(), String> {
+        self.served.remove(id, number);
+        let local = self.local_mut(id);
+        let copy = local.copies.remove(&number).expect("it is open");
+        if let Some(shard) = local.shards.get(usize::from(number.0)) {
+            shard.set_place(Place::Nowhere);
+        }
+        if let Some(replicated) = &copy.replicated {
+            self.served.remove_replicated(shard_uid(id, number));
+            replicated.copy.end();
+        }
+        let closed = self.node.close_copy(copy.database.name()).map_err(|error| error.to_string());
+        if closed.is_err() {
+            self.local_mut(id).copies.insert(number, copy);
+        }
+        closed
     }
 
     /// Removes the files of a copy that is not open.

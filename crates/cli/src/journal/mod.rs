@@ -87,7 +87,7 @@ fn open_once(dir: &Path) -> Result<Opened, Failure> {
         }
         None => None,
     };
-    let view = View::open(dir, manifest.log_id, manifest.position).map_err(|error| broken(error.to_string()))?;
+    let view = View::of(dir, &manifest).map_err(|error| broken(error.to_string()))?;
     Ok(Opened { manifest, view, checkpoint })
 }
 

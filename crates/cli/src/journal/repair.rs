@@ -79,7 +79,7 @@ fn repair_files(args: &Repair, manifest: &Manifest, flash: &Flash, is_guessed: b
         }
     }
     let broken = |error: &dyn std::fmt::Display| Failure::failed(error.to_string());
-    let salvage = Salvage::open(dir, manifest.log_id, manifest.position).map_err(|error| broken(&error))?;
+    let salvage = Salvage::open(dir, manifest).map_err(|error| broken(&error))?;
     let unread = match on_flash {
         1.. if args.flash_path.is_empty() => {
             format!(
@@ -90,7 +90,7 @@ fn repair_files(args: &Repair, manifest: &Manifest, flash: &Flash, is_guessed: b
     };
     let Some(salvage) = salvage else {
         // A start reads the journal in another way than the scan above, so try that too.
-        View::open(dir, manifest.log_id, manifest.position).map_err(|error| broken(&error))?;
+        View::of(dir, manifest).map_err(|error| broken(&error))?;
         return match (is_guessed, args.to.as_deref()) {
             (false, _) => {
                 Ok(format!("{}: nothing is damaged{unread}: flintkv journal check shows more\n", dir.display()))
@@ -125,8 +125,11 @@ fn repair_files(args: &Repair, manifest: &Manifest, flash: &Flash, is_guessed: b
     make(to)?;
     copy_checkpoint(dir, to, manifest)?;
     let log_id = write_journal(to, Some(&salvage))?;
-    manifest::write(to, Some(&Manifest { log_id, position: 0, stream: None, ..manifest.clone() }))
-        .map_err(|error| broken(&error))?;
+    manifest::write(
+        to,
+        Some(&Manifest { log_id, position: 0, stream: None, truncations: Vec::new(), ..manifest.clone() }),
+    )
+    .map_err(|error| broken(&error))?;
     Ok(format!(
         "{said}{}: the dataset as it was before the damage. Move it to the place of the damaged directory.\n",
         to.display()
@@ -196,7 +199,7 @@ fn repair_values(
     flash: &Flash,
 ) -> Result<String, Failure> {
     let dir = &*args.dir;
-    let view = View::open(dir, manifest.log_id, manifest.position);
+    let view = View::of(dir, manifest);
     let lost = match &view {
         Ok(view) if !args.cut => {
             let records: &crate::Records<'_> =
@@ -246,7 +249,7 @@ fn repair_values(
         Ok(view) if !args.cut => follow_journal(to, view, &Missing::Of(&old, &found.entries), flash)?,
         _ => write_journal(to, None)?,
     };
-    (manifest.position, manifest.stream) = (0, None);
+    begin_anew(&mut manifest);
     manifest::write(to, Some(&manifest)).map_err(Failure::failed)?;
     let journal = if args.cut { "The changes in the journal are lost. " } else { "" };
     Ok(format!(
@@ -310,7 +313,7 @@ fn guess(dir: &Path) -> Option<Manifest> {
         Some(CheckpointFile { name, bytes })
     };
     let (checkpoint, index) = (file("rdb"), file("index"));
-    Some(Manifest { log_id, position: position.unwrap_or(0), checkpoint, index, stream: None })
+    Some(Manifest { log_id, position: position.unwrap_or(0), checkpoint, index, stream: None, truncations: Vec::new() })
 }
 
 /// A text that says what the cut loses.
@@ -481,7 +484,7 @@ fn without_index(
 
 /// Checks that the journal can be read, unless it is to be discarded.
 fn check_journal(args: &Repair, manifest: &Manifest, said: &str) -> Result<(), Failure> {
-    match View::open(&args.dir, manifest.log_id, manifest.position) {
+    match View::of(&args.dir, manifest) {
         Err(error) if !args.cut => {
             let hint = "--cut repairs without the journal";
             Err(Failure::failed(format!("{said} The journal cannot be read either: {error}")).hint(hint))
@@ -510,7 +513,7 @@ fn changed_keys(args: &Repair, manifest: &Manifest, each: &mut dyn FnMut(u64, &[
     if args.cut {
         return Ok(());
     }
-    let view = View::open(&args.dir, manifest.log_id, manifest.position).map_err(|error| error.to_string())?;
+    let view = View::of(&args.dir, manifest).map_err(|error| error.to_string())?;
     let (mut seen, mut emptied, mut ended) = (HashSet::new(), HashSet::new(), Ok(()));
     let mut is_first = |db: u64, key: &[u8]| {
         let mut hasher = DefaultHasher::new();
@@ -563,14 +566,15 @@ fn end_journal(
 ) -> Result<&'static str, Failure> {
     if args.cut {
         let log_id = write_journal(to, None)?;
-        (manifest.log_id, manifest.position, manifest.stream) = (log_id, 0, None);
+        manifest.log_id = log_id;
+        begin_anew(manifest);
         return Ok("The changes in the journal are lost: these keys are as the checkpoint has them.");
     }
     if !removed.is_empty() {
-        let view = View::open(&args.dir, manifest.log_id, manifest.position);
+        let view = View::of(&args.dir, manifest);
         let view = view.map_err(|error| Failure::failed(error.to_string()))?;
         manifest.log_id = follow_journal(to, &view, &Missing::Keys(removed), flash)?;
-        (manifest.position, manifest.stream) = (0, None);
+        begin_anew(manifest);
     }
     if args.from_segments {
         return Ok(
@@ -580,6 +584,12 @@ fn end_journal(
     Ok(
         "The journal is applied to it as if the lost keys had never existed, so a lost key that was changed after the checkpoint may come back with only this change. If the node refuses the journal for that reason, repair again with --cut, which discards it.",
     )
+}
+
+/// The journal is a new one, without a stream.
+fn begin_anew(manifest: &mut Manifest) {
+    (manifest.position, manifest.stream) = (0, None);
+    manifest.truncations.clear();
 }
 
 fn append(log: &Log, record: &Record<'_>) {

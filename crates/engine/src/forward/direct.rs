@@ -6,7 +6,7 @@ use crate::batch::{ArgumentSpan, Prepared};
 use crate::blocked::follow_up;
 use crate::directory::{Command, bit};
 use crate::execute::{Call, Stripes, execute};
-use crate::forwarding::Forwarding;
+use crate::forwarding::{Elsewhere, Forwarding};
 use crate::halt::Halt;
 use crate::owners::owner;
 use crate::route::{is_calm, is_open};
@@ -72,7 +72,7 @@ pub fn direct<'w>(
     follow_up(&owner, &snapshot, &mut current.resume);
     count(&owner, command, worker.nanos(begun, worker.ticks()), outcome.is_err());
     if command.is(bit::WRITE) {
-        forwarding.get_or_insert_default().has_written(shard);
+        forwarding.get_or_insert_default().has_written(shard, Elsewhere::Directly);
     }
     let seen = dataset.journaling.seen();
     if !dataset.journaling.is_safe(seen) {

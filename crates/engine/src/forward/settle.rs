@@ -345,6 +345,7 @@ impl Replies<'_> {
                     part.reject();
                 }
                 Ok(Taken::All) => {
+                    session.has_writes |= is_write;
                     part.state = PartState::Done;
                     forwarding.replied(part.shard);
                 }

@@ -59,7 +59,7 @@ impl Transmitter<'_> {
     fn add_transaction(&self, multi: &Multi, to: &mut ForwardingSession) {
         let hub = &*self.worker.hub;
         let steps = || multi.commands.iter().map(|queued| (queued_command(hub, queued.args()), queued.args()));
-        for (command, args) in steps().filter(|(command, _)| command.is(bit::SCRIPT)) {
+        for (command, args) in steps().filter(|(command, _)| command.is(bit::SCRIPT | bit::BLOCKS)) {
             self.prepare(command, args, to);
         }
         to.say(&[b"MULTI"]);

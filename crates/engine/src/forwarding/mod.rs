@@ -12,7 +12,7 @@ mod merge;
 mod session;
 
 pub use merge::{PartReply, merge, texts, with_cursor};
-pub use session::{ForwardingSession, Taken};
+pub use session::{Elsewhere, ForwardingSession, Taken};
 
 use crate::memory::FREE_BYTES;
 use crate::replication::Seen;
@@ -55,8 +55,8 @@ pub struct Forwarding {
     pub watched: Option<(u16, u16)>,
     /// The session that watched keys was lost, so that nobody knows whether they have changed.
     pub watch_lost: bool,
-    /// The shards to which commands have written without the session, since it was told.
-    written: Vec<u16>,
+    /// The shards to which commands have written without the session that they have now, as long as it was not told.
+    written: Vec<(u16, Elsewhere)>,
     /// The owners that replies wait for, and what the replies show of them.
     held: Vec<(Rc<Worker>, Seen)>,
 }
@@ -201,9 +201,10 @@ impl Forwarding {
 
     /// A command has written to this shard without the session, which WAIT asks.
     #[inline]
-    pub fn has_written(&mut self, shard: u16) {
-        if !self.written.contains(&shard) {
-            self.written.push(shard);
+    pub fn has_written(&mut self, shard: u16, how: Elsewhere) {
+        match self.written.iter_mut().find(|(written, _)| *written == shard) {
+            Some((_, before)) => *before = how.max(*before),
+            None => self.written.push((shard, how)),
         }
     }
 
@@ -241,10 +242,7 @@ impl Forwarding {
             }
             match open(&mut self.sessions, routes, shard) {
                 Ok(session) => {
-                    if let Some(at) = self.written.iter().position(|&written| written == shard) {
-                        self.written.swap_remove(at);
-                        session.has_written();
-                    }
+                    tell_written(&mut self.written, shard, session);
                     send(&awaited.sent, part, places, session);
                 }
                 Err(_) => self.away(shard),
@@ -284,7 +282,10 @@ impl Forwarding {
 
     /// What the session has watched is not watched any more.
     fn end(&mut self, shard: u16) {
-        self.sessions[usize::from(shard)] = None;
+        let ended = self.sessions[usize::from(shard)].take();
+        if ended.is_some_and(|session| session.has_writes) {
+            self.has_written(shard, Elsewhere::Earlier);
+        }
         self.watch_lost |= self.watched.is_some_and(|(watched, _)| watched == shard);
     }
 
@@ -333,6 +334,7 @@ impl Forwarding {
                 continue;
             };
             self.away[at].is_sent = true;
+            tell_written(&mut self.written, shard, session);
             for Awaited { sent, kind, .. } in &mut self.awaited {
                 let unsent = kind.parts().filter(|(part, _)| part.shard == shard && part.state == PartState::Unsent);
                 unsent.for_each(|(part, places)| send(sent, part, places, session));
@@ -363,6 +365,13 @@ impl Forwarding {
         let window = if self.is_stalled { SESSION_WINDOW_BYTES } else { 0 };
         let sessions = self.sessions.iter().flatten().map(|session| session.mem_bytes() + window);
         sessions.chain(transactions.map(|multi| multi.bytes)).sum()
+    }
+}
+
+#[inline]
+fn tell_written(written: &mut Vec<(u16, Elsewhere)>, shard: u16, session: &mut ForwardingSession) {
+    if let Some(at) = written.iter().position(|&(written, _)| written == shard) {
+        session.has_written(written.swap_remove(at).1);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Owns a session with the owner of a shard: the bytes to it and from it, and the state of the connection that it was told. Never knows
 //! the client's connection.
 
-use crate::admit::{RUN_AS, WROTE};
+use crate::admit::{RUN_AS, WROTE, WROTE_EARLIER};
 use crate::session_stream::SessionStream;
 use commands::session::Session;
 use resp::client::encode_command;
@@ -42,10 +42,22 @@ pub struct ForwardingSession {
     /// The session's client id at the owner, once it was asked for.
     pub client: Option<u64>,
     asked_client: bool,
-    written: bool,
+    /// One of the client's writes was answered by the owner, or was noted by [`ForwardingSession::has_written`].
+    pub has_writes: bool,
+    /// What WAIT must know besides the writes through this session.
+    elsewhere: Option<Elsewhere>,
     /// The shard has the scripts with these digests.
     scripts: HashSet<[u8; 40]>,
     flushes: u64,
+}
+
+/// How a client has written to a shard, besides its session with the owner.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Elsewhere {
+    /// To the same owner, which runs on the same thread.
+    Directly,
+    /// Through a session that has ended. The owner may be another one since.
+    Earlier,
 }
 
 /// A reply, or the rest of it.
@@ -74,7 +86,8 @@ impl ForwardingSession {
             rights: None,
             client: None,
             asked_client: false,
-            written: false,
+            has_writes: false,
+            elsewhere: None,
             scripts: HashSet::new(),
             flushes: 0,
         }
@@ -117,15 +130,18 @@ impl ForwardingSession {
         self.owed += 1;
     }
 
-    /// The client has written without the session.
-    pub fn has_written(&mut self) {
-        self.written = true;
+    /// The client has written to the shard by another way.
+    pub fn has_written(&mut self, how: Elsewhere) {
+        self.has_writes = true;
+        self.elsewhere = self.elsewhere.max(Some(how));
     }
 
     /// Before WAIT.
     pub fn say_written(&mut self) {
-        if std::mem::take(&mut self.written) {
-            self.say(&[WROTE.as_bytes()]);
+        match self.elsewhere.take() {
+            None => {}
+            Some(Elsewhere::Directly) => self.say(&[WROTE.as_bytes()]),
+            Some(Elsewhere::Earlier) => self.say(&[WROTE.as_bytes(), WROTE_EARLIER.as_bytes()]),
         }
     }
 

@@ -208,6 +208,12 @@ impl Serving {
 
     // --- its replicas ---
 
+    /// The offset before which every required copy has everything. `end`: that of the stream, as it was read before. `None`: the copy
+    /// does not serve.
+    pub fn shared(&self, end: u64) -> Option<u64> {
+        self.state.lock().as_ref().map(|state| state.primary.acknowledged().unwrap_or(end))
+    }
+
     /// The newest heartbeat, if it is newer than `sent`.
     pub fn heartbeat(&self, sent: Option<u64>) -> Option<Heartbeat> {
         let mut state = self.state.lock();

@@ -9,12 +9,15 @@ use crate::random;
 use journal::{Id, Mark};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use resp::client::encode_command;
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 
+/// So many earlier ids are known.
+const EARLIER_MAX: usize = 16;
 /// A command that is longer does not leave its buffer allocated.
 const SCRATCH_KEPT_BYTES: usize = 1 << 20;
 
@@ -31,6 +34,8 @@ pub struct Stream {
 
 struct StreamState {
     mark: Mark,
+    /// Ids before the second one, as that is in the mark. Several promotions may come within the time in which a peer is away.
+    earlier: VecDeque<(Id, u64)>,
     backlog: Backlog,
     readers: Vec<(u64, Waker)>,
     /// The next command says its logical database even if the stream is in it.
@@ -71,9 +76,9 @@ impl Stream {
     pub fn prepare(&self, mark: Mark, window_bytes: usize, file: Option<(File, u64)>) {
         let backlog = Backlog::new(window_bytes.max(2 * PORTION_BYTES as usize), file, mark.offset);
         self.offset.store(mark.offset, Relaxed);
-        let (readers, scratch) = (Vec::new(), Vec::new());
+        let (earlier, readers, scratch) = (VecDeque::new(), Vec::new(), Vec::new());
         let (selects_again, is_spiller_idle, is_closed) = (false, false, false);
-        let state = StreamState { mark, backlog, readers, selects_again, scratch, is_spiller_idle, is_closed };
+        let state = StreamState { mark, earlier, backlog, readers, selects_again, scratch, is_spiller_idle, is_closed };
         *self.state.lock() = Some(state);
     }
 
@@ -169,6 +174,10 @@ impl Stream {
     pub fn change_id(&self, id: Id) {
         self.with(|state| {
             if state.mark.id != id {
+                state.earlier.extend(state.mark.second);
+                if state.earlier.len() > EARLIER_MAX {
+                    state.earlier.pop_front();
+                }
                 state.mark.second = Some((state.mark.id, state.mark.offset));
                 state.mark.id = id;
             }
@@ -301,7 +310,7 @@ impl StreamState {
         match second {
             _ if own == *id => Some(offset),
             Some((second, to)) if second == *id => Some(to),
-            _ => None,
+            _ => self.earlier.iter().rev().find(|(earlier, _)| earlier == id).map(|&(_, to)| to),
         }
     }
 
@@ -392,6 +401,22 @@ mod tests {
         ] {
             assert_eq!(stream.can_continue(&id, offset), goes_on, "{offset}");
         }
+    }
+
+    #[test]
+    fn a_peer_that_was_away_for_several_changes_learns_where_its_stream_parts() {
+        let stream = Stream::default();
+        stream.prepare(begin(0), 0, None);
+        stream.turn_on();
+        let mut marks = Vec::new();
+        for _ in 0..EARLIER_MAX + 3 {
+            set(&stream, 0, &mut Vec::new());
+            marks.push(stream.mark().unwrap());
+            stream.change_id(new_id());
+        }
+        let known = marks.iter().filter(|mark| stream.shared(&mark.id) == Some(mark.offset)).count();
+        assert_eq!(known, EARLIER_MAX + 1);
+        assert!(stream.shared(&marks[0].id).is_none());
     }
 
     #[test]

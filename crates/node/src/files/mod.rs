@@ -24,7 +24,7 @@ pub use pipe::{Broken, Expect};
 pub use pipes::Pipes;
 pub use replay::Replay;
 pub use save::{CutInfo, Dump, FIELDS_VERSION, FLASH, LARGE, LargeKeys, OnFlash, write as write_dump};
-pub use touched::Finder;
+pub use touched::{Finder, changes, writes_in};
 
 use crate::database::Database;
 use base::clock::wall_ms;

@@ -111,6 +111,26 @@ impl<'d> Finder<'d> {
     }
 }
 
+/// The commands in whole commands of a stream that change something. `None`: these are no commands.
+pub fn writes_in(mut commands: &[u8]) -> Option<u64> {
+    let (mut spans, mut progress, mut count) = (Vec::new(), Progress::default(), 0);
+    while !commands.is_empty() {
+        spans.clear();
+        let Ok(Parsed::Complete { consumed, .. }) = parse(commands, &mut progress, &LIMITS, &mut spans) else {
+            return None;
+        };
+        count += u64::from(!spans.is_empty() && changes(&Args::new(commands, &spans)[0]));
+        commands = &commands[consumed..];
+    }
+    Some(count)
+}
+
+/// Whether a command of the stream is more than a frame or a message.
+pub fn changes(name: &[u8]) -> bool {
+    let others = ["select", "multi", "exec", "ping", "replconf", "publish", "spublish"];
+    !others.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
+}
+
 /// Commands that frame others, choose the logical database, or bring scripts.
 const NEEDED: [&str; 5] = ["multi", "exec", "discard", "select", "script"];
 

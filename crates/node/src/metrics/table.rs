@@ -575,6 +575,8 @@ pub(super) const REPLICATION: &[Row] = &[
     gauge("repl_backlog_histlen", Bytes, Sum, "Bytes of the stream that the backlog has.", |f| f.replication.backlog.end - f.replication.backlog.start).info(Plain).prometheus("redis_repl_backlog_history_bytes"),
     counter("repl_checks", Count, "Comparisons of the datasets of primary and replica in which this database took part.", |f| f.replication.checks.done).info(Plain).prometheus("flintkv_replication_checks_total"),
     counter("repl_checks_given_up", Count, "Comparisons of the datasets that could not be made.", |f| f.replication.checks.given_up).info(Plain).prometheus("flintkv_replication_checks_given_up_total"),
+    gauge("repl_given_up_bytes", Bytes, Sum, "Bytes of its stream that the database has given up last, because its primary did not have them.", |f| f.replication.given_up.map_or(0, |given_up| given_up.bytes)).prometheus("flintkv_replication_given_up_bytes"),
+    gauge("repl_given_up_writes", Count, Sum, "Commands in them that write; 0 if they are not known.", |f| f.replication.given_up.and_then(|given_up| given_up.writes).unwrap_or(0)).prometheus("flintkv_replication_given_up_writes"),
     counter("repl_check_differences", Count, "Comparisons that have found a difference between the dataset and the primary's.", |f| f.replication.checks.differences).info(Plain).prometheus("flintkv_replication_differences_total")
         .chart(810, Peak, "replica_differences", "Replication", "Differences from the primary", "Comparisons per second that have found a difference between the dataset and the primary's."),
     line("repl_check_last_seconds_ago", Max, |x| seconds_ago(x.figures.replication.checks.last_ago_ms).into()),

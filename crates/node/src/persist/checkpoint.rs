@@ -13,7 +13,7 @@ use engine::replication::Mark;
 use flash::sequential::Rest;
 use journal::Log;
 use journal::index::IndexWriter;
-use journal::manifest::{self, CheckpointFile, Manifest};
+use journal::manifest::{self, CheckpointFile, Manifest, Truncation};
 use rdb::Options;
 use std::fs::{self, File};
 use std::io;
@@ -82,36 +82,49 @@ pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() ->
     Ok(written)
 }
 
-/// Makes the manifest name this checkpoint, and removes the other ones. Returns the manifest. The caller holds the lock of the manifest.
-pub fn publish(database: &Database, folder: &Path, log_id: [u8; 16], written: Written) -> Result<Manifest, String> {
+/// Makes the manifest name this checkpoint, and removes the others but `older`. Returns the manifest, and the checkpoint's cut if it has an
+/// index. The caller holds the lock of the manifest. `truncations`: those that the manifest has had, of the journal `log_id`.
+pub fn publish(
+    database: &Database,
+    folder: &Path,
+    (log_id, truncations): ([u8; 16], &[Truncation]),
+    written: Written,
+    older: Option<&Manifest>,
+) -> Result<(Manifest, Option<u64>), String> {
     let Written { at: At { position, changed, stream }, dump, index, cut } = written;
     let stream = super::named_now(database, stream);
-    let manifest = Manifest { log_id, position, checkpoint: Some(dump), index, stream };
+    let truncations = truncations.iter().filter(|truncation| truncation.position > position).copied().collect();
+    let manifest = Manifest { log_id, position, checkpoint: Some(dump), index, stream, truncations };
+    // Before what only an older checkpoint names is used again.
+    older.map_or_else(|| super::older::remove(folder), |older| manifest::write_older(folder, older))?;
     manifest::write(folder, Some(&manifest))?;
     database.files.journal.changed_at_checkpoint.store(changed, Relaxed);
     if let Some(cut) = cut {
-        database.shard.store.checkpoint_durable(cut);
+        if older.is_none() {
+            database.shard.store.checkpoint_durable(cut);
+        }
         if let Err(why) = database.shard.set_kept(true) {
             tracing::warn!("the flash files could not be marked as a part of the dataset: {why}");
         }
     }
-    if let Err(error) = remove_others(folder, Some(&manifest)) {
+    if let Err(error) = remove_others(folder, [&manifest].into_iter().chain(older)) {
         tracing::warn!("cannot delete an old checkpoint: {}", about(folder, error));
     }
-    Ok(manifest)
+    Ok((manifest, cut))
 }
 
-/// Replaces the checkpoint while the journal is replayed, up to this position, which is durable. Returns the new manifest.
+/// Replaces the checkpoint while the journal is replayed, up to this position, which is durable. Returns the new manifest, and the
+/// checkpoint's cut if it has an index.
 pub fn replace_in_recovery(
     database: &Database,
     folder: &Path,
     manifest: &Manifest,
     position: u64,
-) -> Result<Manifest, String> {
+) -> Result<(Manifest, Option<u64>), String> {
     let (store, stream) = (&database.shard.store, &database.hub.dataset.journaling.stream);
     let at_cut = || At { position, changed: store.changed_on_flash(), stream: stream.mark() };
     let written = write_files(database, folder, &at_cut)?;
-    publish(database, folder, manifest.log_id, written)
+    publish(database, folder, (manifest.log_id, &manifest.truncations), written, None)
 }
 
 /// Writes values that are in RAM only to flash too. Then the checkpoint's index names their places, and its dump need not have them. This
@@ -218,11 +231,12 @@ fn create(path: &Path) -> io::Result<File> {
     File::options().write(true).create(true).truncate(true).mode(0o600).open(path)
 }
 
-/// Removes the files of checkpoints that the manifest does not name.
-pub fn remove_others(folder: &Path, manifest: Option<&Manifest>) -> io::Result<()> {
+/// Removes the files of checkpoints that no manifest names.
+pub fn remove_others<'m>(folder: &Path, manifests: impl IntoIterator<Item = &'m Manifest>) -> io::Result<()> {
+    let named: Vec<&CheckpointFile> = manifests.into_iter().flat_map(Manifest::files).collect();
     for file in fs::read_dir(folder)? {
         let name = file?.file_name();
-        let is_named = |name: &str| manifest.is_some_and(|manifest| manifest.files().any(|file| file.name == name));
+        let is_named = |name: &str| named.iter().any(|file| file.name == name);
         if name.to_str().is_some_and(|name| name.starts_with("base") && !is_named(name)) {
             fs::remove_file(folder.join(name))?;
         }
@@ -259,9 +273,14 @@ pub fn limit_journal(config: &Config, log: &Log, checkpoint_bytes: u64) {
 /// Refuses a checkpoint that leaves no room for a journal and the checkpoint before it. The journal's present files do not count, because
 /// the checkpoint makes them free.
 fn fits(database: &Database, bytes: u64) -> Result<(), String> {
-    let before = database.files.journal.kept.lock().as_ref().map_or(0, DurableState::checkpoint_bytes);
+    let sizes = |kept: &DurableState| (kept.checkpoint_bytes(), kept.older_bytes());
+    let (before, older) = database.files.journal.kept.lock().as_ref().map_or((0, 0), sizes);
     let others = before + u64::from(JOURNAL_FILES_MIN + 1) * FILE_BYTES;
     match kept_room(&database.hub.config.snapshot()) {
+        Some(room) if others + bytes <= room && others + bytes + older > room => {
+            database.release_older(Some("the new checkpoint needs its room"));
+            Ok(())
+        }
         Some(room) if others + bytes > room => Err(format!(
             "it needs {}, but flash-limit leaves {} for the journal and two checkpoints, and the journal and the old checkpoint take {} of that: raise flash-limit by {}",
             human(bytes),
@@ -330,6 +349,7 @@ impl Database {
         let files = journal_files(&config, kept.checkpoint_bytes());
         let is_half_full = files.is_some_and(|files| tail >= u64::from(files) * FILE_BYTES / 2);
         let is_due = has_grown || is_half_full;
+        self.tick_older(&kept, is_half_full);
         let state = &self.files.journal;
         let (target_ms, took_ms) = (settings.recovery_target_s * 1000, state.last_rewrite_took_ms.load(Relaxed));
         let since_ms = wall_ms().saturating_sub(state.last_rewrite_ms.load(Relaxed));
@@ -383,6 +403,9 @@ impl Database {
     /// Called many times a second: starts to write a new checkpoint if emptied segments of flash wait for it.
     pub(crate) fn tick_segments(&self) {
         let state = &self.files.journal;
+        if self.shard.store.wants_checkpoint() && self.release_older(Some("flash needs its segments")) {
+            return;
+        }
         if self.shard.store.wants_checkpoint()
             && self.needs_segments()
             && wall_ms() > state.last_rewrite_failed_ms.load(Relaxed) + SHORT_RETRY_MS
@@ -397,6 +420,9 @@ impl Database {
         let Some(log) = self.files.journal.kept.lock().as_ref().map(|kept| Arc::clone(&kept.log)) else { return };
         let state = &self.files.journal;
         let trouble = log.is_behind().then(|| log.figures().trouble).flatten();
+        if trouble.is_some() && self.release_older(Some("the journal needs its room")) {
+            return;
+        }
         if trouble.is_some() && wall_ms() > state.last_rewrite_failed_ms.load(Relaxed) + SHORT_RETRY_MS {
             // As above.
             let _ = self.start_rewrite();
@@ -458,8 +484,13 @@ fn rewrite(database: &Database, kept: &DurableState) -> Result<Manifest, String>
     // Once the new checkpoint is published, no start needs the records before it, and their files are used again. So they are archived first.
     database.archive_before_checkpoint(kept);
     let _naming = database.files.journal.naming.lock();
-    let manifest = publish(database, folder, kept.manifest.log_id, written)?;
-    *database.files.journal.kept.lock() = Some(DurableState { manifest: manifest.clone(), ..kept.clone() });
-    log.needed_from(manifest.position);
+    // The older checkpoint may have been removed, and the stream may have got another id, since this began.
+    let Some(kept) = database.files.journal.kept.lock().clone() else { return Err("it is being closed".to_owned()) };
+    let older = database.older_beside(&kept, written.at.stream.map(|mark| mark.offset));
+    let named = (kept.manifest.log_id, &*kept.manifest.truncations);
+    let (manifest, cut) = publish(database, folder, named, written, older.as_ref())?;
+    let now = DurableState { manifest: manifest.clone(), older, cut, ..kept.clone() };
+    log.needed_from(now.needed_from());
+    *database.files.journal.kept.lock() = Some(now);
     Ok(manifest)
 }

@@ -57,15 +57,22 @@ pub fn decode(table: &[u8]) -> Option<Values> {
     Some(Values { log_name, log_id: *log_id, checkpoint: CheckpointIndex::decode(rest)? })
 }
 
-/// Adds all entries to the index in RAM. Returns how many there were.
-pub fn load(database: &Database, found: Found) -> Result<u64, String> {
+/// Adds all entries to the index in RAM. `holds`: an older checkpoint still names segments in which no entry is any more. Returns how many
+/// entries there were, and the cut up to which segments are freed when the older checkpoint goes.
+pub fn load(database: &Database, found: Found, holds: bool) -> Result<(u64, Option<u64>), String> {
     let Found { path, mut index, .. } = found;
     let restoring = database.shard.take_restoring().expect("the shard was opened with the index's values");
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(THREADS_MAX);
     add_all(database, &mut index, &restoring, threads).map_err(|error| about(&path, error))?;
     let entries = restoring.entries();
-    restoring.finish();
-    Ok(entries)
+    let cut = match holds {
+        true => Some(restoring.finish_holding()),
+        false => {
+            restoring.finish();
+            None
+        }
+    };
+    Ok((entries, cut))
 }
 
 /// Entries for one thread.

@@ -7,6 +7,7 @@
 //!   manifest                    see `manifest`
 //!   manifest.boot               see `boot`
 //!   manifest.rates              see `rates`
+//!   manifest.older              see `older`
 //!   base-4711.rdb               a dump of version 12: all keys, also those that have expired, and all functions
 //!   base-4711.index             if there is flash: the keys whose values are there; the dump has the others only
 //!   journal-0000 …              the journal
@@ -17,16 +18,20 @@
 //! - `rates` keeps what a restart costs.
 //! - `last_checkpoint` has them written before the node ends.
 //! - `scrub` reads the checkpoint now and then, to find damage.
+//! - `older` keeps an older checkpoint as long as other copies of a shard may lack the newest one's moment.
+//! - `truncate` gives up the end of a stream that a new primary does not have.
 //! - `salvage` reads the flash of a dataset that no node serves, for `flintkv repair` and `flintkv journal export`.
 
 mod boot;
 mod checkpoint;
 mod index;
 pub mod last_checkpoint;
+mod older;
 mod rates;
 mod recover;
 pub mod salvage;
 mod scrub;
+mod truncate;
 pub mod values;
 
 use crate::backup::Restore;
@@ -229,12 +234,12 @@ fn begin_in(database: &Database, config: &Config, folder: &Path) -> Result<(), S
     store.set_quarantine(store.has_flash());
     let written = checkpoint::write(database, folder, &log, &attach);
     let _naming = database.files.journal.naming.lock();
-    match written.and_then(|written| checkpoint::publish(database, folder, log_id, written)) {
-        Ok(manifest) => {
+    match written.and_then(|written| checkpoint::publish(database, folder, (log_id, &[]), written, None)) {
+        Ok((manifest, cut)) => {
             tracing::info!("database '{}' survives restarts from now on: {}", database.hub.name, folder.display());
             boot::note(folder);
             let folder = folder.to_owned();
-            *database.files.journal.kept.lock() = Some(DurableState { log, folder, manifest });
+            *database.files.journal.kept.lock() = Some(DurableState { log, folder, manifest, older: None, cut });
             Ok(())
         }
         Err(why) => {
@@ -333,7 +338,8 @@ fn remove_if_there(file: &Path) -> io::Result<()> {
 /// Removes all files but the manifest.
 fn clear_files(folder: &Path) -> Result<(), String> {
     journal::delete(folder).map_err(|error| error.to_string())?;
-    checkpoint::remove_others(folder, None).map_err(|error| about(folder, error))
+    older::remove(folder)?;
+    checkpoint::remove_others(folder, []).map_err(|error| about(folder, error))
 }
 
 /// A file that the manifest names.

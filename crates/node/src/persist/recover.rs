@@ -1,12 +1,14 @@
 //! Owns the way back to a dataset: the checkpoint is loaded, and then every record of the journal runs. Never knows how.
 
-use super::{attach, boot, checkpoint, find_file, index, rates, settings_of};
+use super::{attach, boot, checkpoint, find_file, index, older, rates, settings_of};
 use crate::database::Database;
 use crate::estimate::{Took, Work};
 use crate::files::{Broken, Pipes, Plan, Replay, load_base};
 use crate::progress::{DurableState, Recovered};
+use crate::role::GivenUp;
+use base::size::human;
 use config::Policy;
-use journal::manifest::{CheckpointFile, Manifest};
+use journal::manifest::{CheckpointFile, Manifest, Truncation, Untruncated};
 use journal::{OpenError, Opened};
 use std::fmt::Display;
 use std::ops::ControlFlow;
@@ -46,18 +48,31 @@ pub fn recover(
     store.set_replaying(true);
     // Values that have their place on flash are named by the last checkpoint until a later one is written.
     store.set_quarantine(store.has_flash());
+    let older = older::find(folder, &manifest);
+    let holds = older.is_some();
+    if !holds && let Err(why) = older::remove(folder) {
+        tracing::warn!("{why}");
+    }
     let open = || {
-        let opened = Opened::open(folder, &settings, manifest.position).map_err(refused)?;
+        let opened = older.as_ref().map(|older| Opened::open(folder, &settings, older.position));
+        let (opened, older) = match opened {
+            Some(Ok(opened)) => (opened, older.clone()),
+            // What only the older checkpoint needs may be damaged.
+            Some(Err(OpenError::Records { .. })) | None => {
+                (Opened::open(folder, &settings, manifest.position).map_err(refused)?, None)
+            }
+            Some(Err(error)) => return Err(refused(error)),
+        };
         progress.loading_total_bytes.fetch_add(opened.end() - manifest.position, Relaxed);
-        Ok::<_, String>(opened)
+        Ok::<_, String>((opened, older))
     };
     // The journal is looked through while the checkpoint is loaded.
-    let (keys, opened) = thread::scope(|scope| {
+    let (keys, cut, (opened, older)) = thread::scope(|scope| {
         let opening = thread::Builder::new().name("load-journal".into()).spawn_scoped(scope, open);
         let opening = opening.map_err(|error| format!("cannot start a thread to read the journal: {error}"))?;
-        let mut keys = 0;
+        let (mut keys, mut cut) = (0, None);
         if let Some(found) = index {
-            keys = index::load(database, found).map_err(|why| advised(&why))?;
+            (keys, cut) = index::load(database, found, holds).map_err(|why| advised(&why))?;
             tracing::info!("database '{}': the index of {keys} keys on flash is loaded", database.hub.name);
             database.shard.fit_flash(&config)?;
         }
@@ -68,7 +83,7 @@ pub fn recover(
         took.dump = ended();
         let opened =
             opening.join().map_err(|_| "a bug: the thread that reads the journal has panicked".to_owned())??;
-        Ok::<_, String>((keys, opened))
+        Ok::<_, String>((keys, cut, opened))
     })?;
     progress.keys_loaded.store(keys, Relaxed);
     if let Some(mark) = manifest.stream {
@@ -77,7 +92,7 @@ pub fn recover(
     let from = manifest.position;
     let bytes = |file: &Option<CheckpointFile>| file.as_ref().map_or(0, |file| file.bytes);
     let (index_bytes, dump_bytes) = (bytes(&manifest.index), bytes(&manifest.checkpoint));
-    let (records, manifest) = replay(database, folder, &opened, manifest)?;
+    let (records, now) = replay(database, folder, &opened, Checkpoints { manifest, older, cut })?;
     took.replay = ended();
     let end = opened.end();
     let work = Work { index_bytes, dump_bytes, records, journal_bytes: end - from, reads: store.changed_on_flash() };
@@ -86,18 +101,23 @@ pub fn recover(
     rates::keep(folder, learnt);
     progress.journal.replayed_record_bytes.store((end - from).checked_div(records).unwrap_or(0), Relaxed);
     let log = opened.start().map_err(refused)?;
-    let kept = DurableState { log: Arc::clone(&log), folder: folder.to_owned(), manifest };
+    let Checkpoints { manifest, older, cut } = now;
+    let kept = DurableState { log: Arc::clone(&log), folder: folder.to_owned(), manifest, older, cut };
     if kept.manifest.position > from {
         database.archive_before_checkpoint(&kept);
     }
-    log.needed_from(kept.manifest.position);
+    if holds && kept.older.is_none() {
+        older::remove(folder)?;
+        kept.cut.iter().for_each(|cut| store.checkpoint_durable(*cut));
+    }
+    log.needed_from(kept.needed_from());
     checkpoint::limit_journal(&config, &log, kept.checkpoint_bytes());
     attach(database, &log);
     if kept.manifest.stream.is_some() {
         let stream = &database.hub.dataset.journaling.stream;
-        if boot::is_another(folder) && !store.follows() {
+        if boot::is_another(folder) && !store.follows() && database.endpoint.is_some() {
             // After a loss of power, replicas may have a part of the stream that the journal has lost. The new id keeps that part from
-            // being taken for what is written now.
+            // being taken for what is written now. A copy of a shard begins each epoch with a new id.
             stream.change_id(engine::replication::new_id());
         }
         stream.turn_on();
@@ -122,11 +142,36 @@ pub fn recover(
     let took_ms = took.as_millis() as u64;
     progress.journal.recovery_took_ms.store(took_ms.max(1), Relaxed);
     *progress.recovered.lock() = Some(Recovered { keys, took_ms, from, to: end, records });
+    let truncation = kept.manifest.truncations.last().copied();
     *progress.journal.kept.lock() = Some(kept);
+    if let Some(truncation) = truncation {
+        report_given_up(database, truncation);
+        // Until there is a new checkpoint, each start reads again what was given up.
+        let _ = database.start_rewrite();
+    }
     // Only now: if the node crashes before this, the next start must find out again whether the machine was restarted.
     database.note_stream();
     boot::note(folder);
     Ok(())
+}
+
+/// The checkpoint that a recovery began with or has written, and the older one beside it.
+struct Checkpoints {
+    manifest: Manifest,
+    older: Option<Manifest>,
+    /// See [`DurableState::cut`].
+    cut: Option<u64>,
+}
+
+fn report_given_up(database: &Database, truncation: Truncation) {
+    let Truncation { offset, bytes, writes, .. } = truncation;
+    *database.replication.role.given_up.lock() = Some(GivenUp { from: offset, bytes, writes: Some(writes) });
+    let text = format!(
+        "has gone back to byte {offset} of its stream: the {} behind it, with {writes} writes, were not in the stream of its new primary",
+        human(bytes)
+    );
+    tracing::warn!("database '{}' {text}", database.name());
+    database.replication.report(text);
 }
 
 /// Logs which keys are lost, because records of the journal needed damaged values on flash, in this start or before the checkpoint.
@@ -182,24 +227,29 @@ fn refused(error: &OpenError, folder: &Path) -> String {
     }
 }
 
-/// Runs the records behind the checkpoint. Returns how many there were, and the manifest, which names a later checkpoint if flash was short of
-/// room meanwhile.
+/// Runs the records behind the checkpoint. Returns how many there were, and a later checkpoint if flash was short of room meanwhile.
 fn replay(
     database: &Database,
     folder: &Path,
     opened: &Opened,
-    mut manifest: Manifest,
-) -> Result<(u64, Manifest), String> {
+    mut now: Checkpoints,
+) -> Result<(u64, Checkpoints), String> {
+    let mut untruncated = Untruncated::of(&now.manifest);
     let mut replay = Replay::begin(database)?;
     let (store, done) = (&database.shard.store, &database.files.loaded_bytes);
-    let (before, from) = (done.load(Relaxed), manifest.position);
+    let (before, from) = (done.load(Relaxed), now.manifest.position);
     // The position up to which records have run, and the position up to which the journal is durable.
     let (mut at, mut durable) = (from, None);
     let mut no_checkpoint = None;
-    let read = opened.records(&mut |position, record| {
+    let read = opened.records_from(from, &mut |position, record| {
         if store.is_short_of_segments() && durable.is_none_or(|durable| at <= durable) {
-            match make_room(database, folder, opened, replay.pipes(), &manifest, at) {
-                Ok((newer, end)) => (manifest, durable) = (newer.unwrap_or_else(|| manifest.clone()), Some(end)),
+            match make_room(database, folder, opened, replay.pipes(), &now.manifest, at) {
+                Ok((newer, end)) => {
+                    durable = Some(end);
+                    if let Some(newer) = newer {
+                        now = newer;
+                    }
+                }
                 Err(why) => {
                     no_checkpoint = why;
                     return ControlFlow::Break(());
@@ -208,7 +258,7 @@ fn replay(
         }
         at = position;
         done.store(before + position - from, Relaxed);
-        match replay.run(record) {
+        match if untruncated.counts(position, record) { replay.run(record) } else { Ok(()) } {
             Ok(()) => ControlFlow::Continue(()),
             Err(Broken) => ControlFlow::Break(()),
         }
@@ -221,11 +271,11 @@ fn replay(
         ));
     }
     read.map_err(|error| advised(&error, folder))?;
-    finished.map(|()| (records, manifest)).map_err(|why| advised(&why, folder))
+    finished.map(|()| (records, now)).map_err(|why| advised(&why, folder))
 }
 
 /// Writes a checkpoint at this position, so that emptied segments are free. If only the ring has the last records, nothing is done: these
-/// are few. Returns the new manifest, if there is one, and the position up to which the journal is durable. An error without a text is that
+/// are few. Returns the new checkpoint, if there is one, and the position up to which the journal is durable. An error without a text is that
 /// of a connection.
 fn make_room(
     database: &Database,
@@ -234,18 +284,18 @@ fn make_room(
     pipes: &mut Pipes,
     manifest: &Manifest,
     at: u64,
-) -> Result<(Option<Manifest>, u64), Option<String>> {
+) -> Result<(Option<Checkpoints>, u64), Option<String>> {
     let durable = opened.sync_files().map_err(|error| Some(error.to_string()))?;
     if at > durable {
         return Ok((None, durable));
     }
     pipes.drain().map_err(|Broken| None)?;
-    let newer = checkpoint::replace_in_recovery(database, folder, manifest, at).map_err(Some)?;
+    let (manifest, cut) = checkpoint::replace_in_recovery(database, folder, manifest, at).map_err(Some)?;
     tracing::info!(
         "database '{}': a new checkpoint is written at position {at} of the journal, because flash is short of room",
         database.hub.name
     );
-    Ok((Some(newer), durable))
+    Ok((Some(Checkpoints { manifest, older: None, cut }), durable))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::check::{self, Check};
 use crate::database::Database;
-use crate::files::{Broken, Expect, Finder, Pipes};
+use crate::files::{Broken, Expect, Finder, Pipes, changes};
 use crate::role::NOTHING_APPLIES;
 use engine::replication::Stream;
 use parking_lot::MutexGuard;
@@ -211,12 +211,6 @@ pub fn count_writes(stream: &Stream, from: u64, to: u64) -> Option<u64> {
         }
     }
     Some(count)
-}
-
-/// Whether a command of the stream is more than a frame or a message.
-fn changes(name: &[u8]) -> bool {
-    let others = ["select", "multi", "exec", "ping", "replconf", "publish", "spublish"];
-    !others.iter().any(|other| name.eq_ignore_ascii_case(other.as_bytes()))
 }
 
 /// The first two words of a command; empty if they are not there.

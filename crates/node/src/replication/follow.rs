@@ -103,6 +103,10 @@ enum Answer {
     Continue {
         id: Option<Id>,
     },
+    /// This database's stream is the primary's up to this offset, and has more.
+    Ahead {
+        shared: u64,
+    },
 }
 
 /// How the dataset comes.
@@ -187,7 +191,9 @@ impl Link {
     }
 
     fn is_over(&self) -> bool {
-        self.following.command() != FollowerCommand::GoOn || self.database.hub.is_closing.load(Relaxed)
+        self.following.command() != FollowerCommand::GoOn
+            || self.database.hub.is_closing.load(Relaxed)
+            || self.database.must_reopen()
     }
 
     fn config(&self) -> Arc<Config> {
@@ -230,6 +236,7 @@ impl Link {
         }
         self.handshake(&mut wire, &config)?;
         match self.psync(&mut wire)? {
+            Answer::Ahead { .. } => Err("it takes this database for a copy of its shard".to_owned()),
             Answer::Full { id, offset, shared } => {
                 self.report_given_up(shared);
                 self.synchronise(wire, id, offset)
@@ -338,6 +345,7 @@ impl Link {
                 let shared = words.get(3).map(|shared| shared.parse().map_err(|_| bad())).transpose()?;
                 Ok(Answer::Full { id, offset: offset.parse().map_err(|_| bad())?, shared })
             }
+            ["-AHEAD", shared] if mark.is_some() => Ok(Answer::Ahead { shared: shared.parse().map_err(|_| bad())? }),
             ["+CONTINUE"] if mark.is_some() => Ok(Answer::Continue { id: None }),
             ["+CONTINUE", id] if mark.is_some() => Ok(Answer::Continue { id: Some(id.parse().map_err(|_| bad())?) }),
             _ => Err(bad()),
@@ -362,7 +370,11 @@ impl Link {
             return Ok(());
         }
         let (epoch, me) = (primary.epoch.to_string(), IdentityWords::of(promises));
-        for mut words in [self.capabilities(), vec![&b"epoch"[..], epoch.as_bytes()], me.words().to_vec()] {
+        let mut capabilities = self.capabilities();
+        if persist::is_on(&self.database) && !self.following.cannot_truncate.load(Relaxed) {
+            capabilities.extend([&b"capa"[..], b"truncate"]);
+        }
+        for mut words in [capabilities, vec![&b"epoch"[..], epoch.as_bytes()], me.words().to_vec()] {
             words.insert(0, b"REPLCONF");
             let answer = self.ask(&mut wire, &words)?;
             if !answer.starts_with('+') {
@@ -375,7 +387,11 @@ impl Link {
                 let mark = self.database.hub.dataset.journaling.stream.mark().expect("the primary goes on with it");
                 self.stream_in_shard(&mut wire, shard, mark.db.unwrap_or(0), None)
             }
+            Answer::Ahead { shared } => self.truncate(shared, promises),
             Answer::Full { id, offset, shared } => {
+                if !persist::is_on(&self.database) {
+                    self.report_no_truncation(shared, "it has no journal");
+                }
                 self.report_given_up(shared);
                 let (db, pending) = self.receive_dataset(&mut wire, id, offset)?;
                 self.stream_in_shard(&mut wire, shard, db, Some(pending))
@@ -437,6 +453,7 @@ impl Link {
         let FollowedShard { primary, promises } = shard;
         let (stream, mut frames) = (&self.database.hub.dataset.journaling.stream, Frames::default());
         let (mut received, mut heartbeat, mut told) = (stream.offset(), None, None);
+        let (mut reports, mut told_durable) = (Reports::default(), None);
         if let Some(mut pending) = pending {
             let mut input = Vec::new();
             while pending.read(&mut input)? {
@@ -468,10 +485,13 @@ impl Link {
                         inbox.put(bytes);
                         received += bytes.len() as u64;
                     }
-                    Frame::Heartbeat(newest) if newest.epoch == primary.epoch && promises.hear(&newest) => {
+                    Frame::Heartbeat { heartbeat: newest, shared }
+                        if newest.epoch == primary.epoch && promises.hear(&newest) =>
+                    {
                         heartbeat = Some(newest.number);
+                        self.database.replication.shared.fetch_max(shared, Relaxed);
                     }
-                    Frame::Heartbeat(_) => return Err("it is not the primary of a promised epoch".to_owned()),
+                    Frame::Heartbeat { .. } => return Err("it is not the primary of a promised epoch".to_owned()),
                     Frame::Nothing => {}
                 }
                 used += bytes;
@@ -492,8 +512,48 @@ impl Link {
                 wire.send(&words).map_err(|error| lost(&error))?;
                 told = Some(report);
             }
+            reports.note_durable(&self.database);
+            if let Some(durable) = reports.durable.filter(|_| reports.durable != told_durable) {
+                let offset = durable.to_string();
+                wire.send(&[b"REPLCONF", b"FACK", offset.as_bytes()]).map_err(|error| lost(&error))?;
+                told_durable = reports.durable;
+            }
             self.fill(wire)?;
         }
+    }
+
+    /// Gives up what this copy has behind the offset where its stream parts from the primary's. If that succeeds, the thread ends, and
+    /// the database is opened again. If not, the next attempt asks for the primary's whole dataset.
+    fn truncate(&self, shared: u64, promises: &Promises) -> Result<(), String> {
+        let begun = Instant::now();
+        match self.database.truncate(shared, &|| promises.renew(), &|| self.is_over()) {
+            Ok(truncation) => {
+                tracing::warn!(
+                    "database '{}' gives up {} of its stream behind byte {shared}, with {} writes, which its primary does not have ({:.3} s). It is opened again",
+                    self.database.name(),
+                    human(truncation.bytes),
+                    truncation.writes,
+                    begun.elapsed().as_secs_f64()
+                );
+                promises.changed();
+                Ok(())
+            }
+            Err(why) => {
+                self.following.cannot_truncate.store(true, Relaxed);
+                self.report_no_truncation(Some(shared), &why);
+                Err(format!("the end of its stream cannot be given up alone: {why}"))
+            }
+        }
+    }
+
+    fn report_no_truncation(&self, shared: Option<u64>, why: &str) {
+        let stream = &self.database.hub.dataset.journaling.stream;
+        let Some(shared) = shared.filter(|&shared| stream.is_on() && shared < stream.offset()) else { return };
+        let text = format!(
+            "needs its primary's whole dataset and cannot only go back to byte {shared} of its stream, because {why}"
+        );
+        tracing::warn!("database '{}' {text}", self.database.name());
+        self.database.replication.report(text);
     }
 
     // --- a full synchronisation ---
@@ -871,8 +931,9 @@ impl Reports {
             self.awaited = None;
         }
         if self.awaited.is_none() {
-            // The two belong together, because only this thread adds to the journal and to the stream.
-            self.awaited = Some((journaling.position(), journaling.stream.offset()));
+            // The offset comes first: a command is in the journal before it is in the stream.
+            let offset = journaling.stream.offset();
+            self.awaited = Some((journaling.position(), offset));
         }
     }
 }

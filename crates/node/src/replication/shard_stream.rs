@@ -22,7 +22,8 @@ const LINE_BYTES_MAX: usize = 128;
 pub enum Frame<'i> {
     /// Bytes of the stream.
     Bytes(&'i [u8]),
-    Heartbeat(Heartbeat),
+    /// `shared`: before this offset, every copy that can be named primary has everything. 0: the primary does not say it.
+    Heartbeat { heartbeat: Heartbeat, shared: u64 },
     /// The connection is alive.
     Nothing,
 }
@@ -60,7 +61,8 @@ impl Frames {
             }
             Some(b'+') => {
                 let epoch = Epoch(NonZeroU64::new(number()?).ok_or_else(bad)?);
-                Frame::Heartbeat(Heartbeat { epoch, number: number()?, has_lease: number()? == 1 })
+                let heartbeat = Heartbeat { epoch, number: number()?, has_lease: number()? == 1 };
+                Frame::Heartbeat { heartbeat, shared: number().unwrap_or(0) }
             }
             Some(_) => return Err(bad()),
         };
@@ -178,7 +180,7 @@ mod tests {
 
     #[test]
     fn frames_are_found_wherever_the_input_is_cut() {
-        let input = b"$0000000005\r\nab\r\nc\n+7 12 1\r\n\n$0000000000\r\n$0000000003\r\nxyz+7 13 0\r\n";
+        let input = b"$0000000005\r\nab\r\nc\n+7 12 1 815\r\n\n$0000000000\r\n$0000000003\r\nxyz+7 13 0\r\n";
         for cut in 0..=input.len() {
             let (mut frames, mut bytes, mut heartbeats) = (Frames::default(), Vec::new(), Vec::new());
             let mut at = 0;
@@ -186,13 +188,19 @@ mod tests {
                 while let Some((frame, used)) = frames.next(&input[at..arrived]).unwrap() {
                     match frame {
                         Frame::Bytes(some) => bytes.extend_from_slice(some),
-                        Frame::Heartbeat(heartbeat) => heartbeats.push((heartbeat.number, heartbeat.has_lease)),
+                        Frame::Heartbeat { heartbeat, shared } => {
+                            heartbeats.push((heartbeat.number, heartbeat.has_lease, shared))
+                        }
                         Frame::Nothing => {}
                     }
                     at += used;
                 }
             }
-            assert_eq!((&*bytes, &*heartbeats), (&b"ab\r\ncxyz"[..], &[(12, true), (13, false)][..]), "cut at {cut}");
+            assert_eq!(
+                (&*bytes, &*heartbeats),
+                (&b"ab\r\ncxyz"[..], &[(12, true, 815), (13, false, 0)][..]),
+                "cut at {cut}"
+            );
         }
     }
 

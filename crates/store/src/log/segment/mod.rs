@@ -643,14 +643,18 @@ impl Segments {
         self.rot.forget(segment * self.segment_pages..(segment + 1) * self.segment_pages);
         let mut heads = self.heads.lock();
         if heads.quarantines() {
-            let cut = heads.cut;
-            self.get(segment).turn(SegmentState::Collecting, SegmentState::Quarantined);
-            heads.quarantined.push((segment, cut));
-            self.quarantined.store(number_of(heads.quarantined.len()), Relaxed);
-            return;
+            return self.quarantine(segment, &mut heads);
         }
         self.get(segment).turn(SegmentState::Collecting, SegmentState::Outside);
         self.place_freed(segment, &mut heads);
+    }
+
+    /// The emptied segment waits until a later cut is durable.
+    fn quarantine(&self, segment: u32, heads: &mut Heads) {
+        let cut = heads.cut;
+        self.get(segment).turn(SegmentState::Collecting, SegmentState::Quarantined);
+        heads.quarantined.push((segment, cut));
+        self.quarantined.store(number_of(heads.quarantined.len()), Relaxed);
     }
 
     /// The segment is outside: it may be written again, or it leaves the log.

@@ -129,8 +129,9 @@ impl Segments {
     }
 
     /// Must be called when all entries were added. Segments that no entry names become free. Units without any named
-    /// record are forgotten, because they may never have been written.
-    pub fn restored(&self, named: &NamedPages) {
+    /// record are forgotten, because they may never have been written. `holds`: segments that no entry names wait for the next cut to
+    /// be durable, because an older checkpoint may name their records.
+    pub fn restored(&self, named: &NamedPages, holds: bool) {
         let mut heads = self.heads.lock();
         for number in 0..self.count() {
             let segment = self.get(number);
@@ -139,8 +140,13 @@ impl Segments {
             }
             if segment.is_dead() {
                 segment.generation.fetch_add(named.jump, Relaxed);
-                segment.turn(SegmentState::Collecting, SegmentState::Outside);
-                self.place_freed(number, &mut heads);
+                match holds {
+                    true => self.quarantine(number, &mut heads),
+                    false => {
+                        segment.turn(SegmentState::Collecting, SegmentState::Outside);
+                        self.place_freed(number, &mut heads);
+                    }
+                }
                 continue;
             }
             let first = number * self.segment_pages;
@@ -348,7 +354,7 @@ mod tests {
         assert!(after.is_restorable(place(&units[0])) && !after.is_restorable(PageAddress { page: 64 * 7, step: 0 }));
         assert!(!after.is_restorable(PageAddress { page: 64 * 8, step: 0 }));
         after.reborn(place(&units[1]), &named);
-        after.restored(&named);
+        after.restored(&named, false);
         // Half of what was written is dead.
         assert_eq!(after.get(0).live_pages_estimate().round(), 32.0);
         assert_eq!(after.get(0).state(), SegmentState::Sealed);
@@ -356,6 +362,17 @@ mod tests {
         assert_eq!(after.stamp(place(&units[1]).page), before.stamp(place(&units[1]).page));
         assert_eq!((after.get(1).state(), after.get(2).state()), (SegmentState::Free, SegmentState::Free));
         assert_eq!(after.free_count(), 7);
+
+        // An older checkpoint may name the records of the others.
+        let holding = Segments::new(8, 64, 1, 0, 1);
+        holding.set_quarantine(true);
+        let named = holding.restore(&saved, before.sealed_count(), 1000);
+        holding.reborn(place(&units[1]), &named);
+        holding.restored(&named, true);
+        assert_eq!((holding.free_count(), holding.quarantined_count()), (5, 2));
+        let cut = holding.cut();
+        holding.durable(cut);
+        assert_eq!((holding.free_count(), holding.quarantined_count()), (7, 0));
         after.died(place(&units[1]));
         assert_eq!(after.next_dead(), Some(0));
         // The generation is far ahead, so a page of this use cannot be taken for one that was written after the
@@ -377,7 +394,7 @@ mod tests {
         let after = Segments::new(8, 64, 1, 0, 1);
         let named = after.restore(&before.saved(), before.sealed_count(), 2);
         after.reborn(place, &named);
-        after.restored(&named);
+        after.restored(&named, false);
         assert_eq!(after.get(0).live_pages_estimate().round(), 16.0, "the unit that was being written does not count");
         assert_eq!(after.victim(0, 0.5), Some(0));
     }
