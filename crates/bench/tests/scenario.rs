@@ -16,6 +16,8 @@ struct FakeServerState {
     reads: AtomicU64,
     resets: AtomicU64,
     password: Option<&'static str>,
+    /// Further lines of INFO.
+    info: &'static str,
 }
 
 /// Reports that every eighth read came from flash, and that it uses 900 kB of 1 MB RAM.
@@ -56,9 +58,10 @@ fn serve(state: &FakeServerState, stream: &TcpStream) -> Option<()> {
                 let text = format!(
                     "# Stats\r\nflintkv_version:0.0.0\r\nredis_version:7.2.0\r\nkeyspace_hits:{reads}\r\n\
                      used_memory_rss:900000\r\ntiering_enabled:1\r\nram_limit:1000000\r\nmemory_limit:3000000\r\n\
-                     flash_kv_reads:{}\r\nflash_reads:{}\r\nflash_compression_ratio:4.00\r\n",
+                     flash_kv_reads:{}\r\nflash_reads:{}\r\nflash_compression_ratio:4.00\r\n{}",
                     reads / 8,
-                    reads / 8
+                    reads / 8,
+                    state.info
                 );
                 bulk(text.as_bytes())
             }
@@ -80,9 +83,13 @@ fn number(reader: &mut impl BufRead, kind: u8) -> Option<usize> {
 }
 
 fn start(password: Option<&'static str>) -> (u16, Arc<FakeServerState>) {
+    start_as(FakeServerState { password, ..FakeServerState::default() })
+}
+
+fn start_as(state: FakeServerState) -> (u16, Arc<FakeServerState>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("an address").port();
-    let state = Arc::new(FakeServerState { password, ..FakeServerState::default() });
+    let state = Arc::new(state);
     let shared = Arc::clone(&state);
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -141,6 +148,16 @@ fn an_unreachable_hit_ratio_is_reported() {
     let notes = json["report"]["notes"].to_string();
     assert!(notes.contains("for a RAM hit ratio of 50.0 % (not reached); the dry runs had 87."), "{notes}");
     assert!(notes.contains("one node without replicas"), "{notes}");
+}
+
+#[test]
+fn the_database_of_a_cluster_is_not_taken_for_one_node() {
+    let info = "# Cluster\r\ncluster_enabled:0\r\nshards:2\r\nshards_answering:2\r\n";
+    let (port, _) = start_as(FakeServerState { info, ..FakeServerState::default() });
+    let (json, _) = scenario(&format!("rof-replicated --scale 1/100000 --port {port}"));
+    let notes = json["report"]["notes"].to_string();
+    assert!(notes.contains("here a cluster's database with 2 shards, with the load generator on the same machine"));
+    assert!(!notes.contains("one node"), "{notes}");
 }
 
 #[test]

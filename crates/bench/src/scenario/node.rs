@@ -4,7 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -215,6 +215,10 @@ pub struct Facts {
     pub flash_driver: Option<String>,
     pub flash_compression: Option<String>,
     pub workers: Option<u32>,
+    /// The database of a cluster: so many shards, whichever node is asked.
+    pub shards: Option<u32>,
+    /// It is on this machine.
+    pub is_local: bool,
 }
 
 impl Node {
@@ -226,8 +230,11 @@ impl Node {
     }
 
     fn from_info(endpoint: Endpoint, client: Client, info: &Info) -> Result<Node> {
-        let local = matches!(endpoint.host.as_str(), "localhost" | "127.0.0.1" | "::1");
-        let pid = info.number::<u32>("process_id").filter(|_| local);
+        let host = endpoint.host.as_str();
+        let is_local = host == "localhost" || host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+        let shards = info.number("shards");
+        // Its figures are not those of all nodes of a cluster.
+        let pid = info.number::<u32>("process_id").filter(|_| is_local && shards.is_none());
         let process = pid.map(Process).filter(|process| process.resident().is_some());
         let snapshot = Snapshot::of(info);
         let known = |name: &str| info.text(name).filter(|&value| value != "none").map(str::to_owned);
@@ -237,6 +244,8 @@ impl Node {
             flash_driver: known("flash_driver"),
             flash_compression: snapshot.tiering.is_some().then(|| known("flash_compression")).flatten(),
             workers: info.number("io_threads"),
+            shards,
+            is_local,
         };
         Ok(Node { endpoint, name: info.server_name(), facts, process, client, started: None })
     }

@@ -65,6 +65,8 @@ pub struct Spec {
     pub directives: &'static [(&'static str, &'static str)],
     pub needs_password: bool,
     pub notes: Vec<String>,
+    /// What the difference to the published system is, if the server is one node.
+    pub note_of_node: Option<&'static str>,
 }
 
 /// The measured load.
@@ -158,10 +160,10 @@ fn rof_replicated(scale: Scale) -> Spec {
         ..ROF_PUBLISHED
     };
     let mut spec = redis_on_flash("rof-replicated", "Redis on Flash, replicated", scale, &size, published);
-    spec.notes.push(String::from(
+    spec.note_of_node = Some(
         "one node without replicas: it has the primaries' half of the published memory limit (100 GB are \
          primaries and replicas together), and no write was replicated",
-    ));
+    );
     spec
 }
 
@@ -211,6 +213,7 @@ fn redis_on_flash(name: &'static str, title: &'static str, scale: Scale, size: &
         directives: &[],
         needs_password: false,
         notes: Vec::new(),
+        note_of_node: None,
     }
 }
 
@@ -260,6 +263,7 @@ fn keydb_flash(scale: Scale) -> Spec {
         notes: vec![String::from(
             "chosen, because it is not published: memtier's ratio of 1 SET to 10 GETs, uniform over the working set, one connection per load thread, 300 GB of flash × F",
         )],
+        note_of_node: None,
     }
 }
 
@@ -393,6 +397,7 @@ fn gemini_rta(scale: Scale) -> Spec {
         notes: vec![String::from(
             "chosen, because it is not published: a RAM limit of 30 % of the raw data, less than the half that is read; flash for one and a half times the raw data; the names of nine of the ten hash fields; values of the average size (50, 32 and 1,250 bytes)",
         )],
+        note_of_node: None,
     }
 }
 

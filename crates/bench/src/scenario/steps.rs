@@ -332,23 +332,32 @@ impl Stage<'_> {
     /// The differences to the published benchmark.
     fn differences(&self, node: &Node) -> Vec<String> {
         let published = &self.spec.published;
+        let (wanted, facts) = (&self.spec.limits, &node.facts);
+        let here = match facts.shards {
+            None => String::from("one node"),
+            Some(1) => String::from("a cluster's database with one shard"),
+            Some(shards) => format!("a cluster's database with {shards} shards"),
+        };
+        let place = match facts.is_local {
+            true => "on the same machine, taking its share of the processors",
+            false => "elsewhere",
+        };
         let mut notes = vec![format!(
-            "{}: published on {}; here one node, with the load generator {} ({})",
+            "{}: published on {}; here {here}, with the load generator {place} ({})",
             published.by,
             published.machine,
-            if node.process.is_some() {
-                "on the same machine, taking its share of the processors"
-            } else {
-                "elsewhere"
-            },
             machine(),
         )];
-        let (wanted, facts) = (&self.spec.limits, &node.facts);
+        notes.extend(self.spec.note_of_node.filter(|_| facts.shards.is_none()).map(String::from));
         if !node.is_ours() {
             let shown = |limit: Option<u64>| limit.map_or(String::from("none"), bytes);
             let (memory, ram) = (shown(facts.memory_limit), shown(facts.ram_limit));
             let (memory_wanted, ram_wanted) = (bytes(wanted.memory), bytes(wanted.ram));
-            if (facts.memory_limit, facts.ram_limit) != (Some(wanted.memory), Some(wanted.ram)) {
+            // The limits of a cluster's database are divided among its copies, in whole megabytes.
+            let rounded = facts.shards.map_or(0, |shards| u64::from(shards) << 20);
+            let is_about =
+                |limit: Option<u64>, wanted: u64| limit.is_some_and(|limit| limit.abs_diff(wanted) <= rounded);
+            if !is_about(facts.memory_limit, wanted.memory) || !is_about(facts.ram_limit, wanted.ram) {
                 notes.push(format!(
                     "the node's limits are its own: memory {memory}, RAM {ram}; at this scale the scenario has \
                      {memory_wanted} and {ram_wanted}"
