@@ -4,7 +4,7 @@
 help:
 	@echo "make demo    build, run the published benchmark on one node and on a cluster that loses a node under load, show the tables"
 	@echo "make demo-cluster   its second part alone: three nodes, two of them with data, behind one address"
-	@echo "make test    install what the tests need and run every kind of test except fuzzing, in less than a quarter of an hour"
+	@echo "make test    install what the tests need and run every kind of test except fuzzing, in less than half an hour"
 	@echo "make soak    long random and fault runs and long fuzzing (FAILOVER_SECONDS=14400: clusters under faults for hours);  make compat   every client library, Redis's own tests, and redis-server at length"
 	@echo "make bench   print every figure, against redis-server"
 	@echo "make build   a binary for trying and developing, target/release/flintkv: packages and make bench use the dist profile instead"

@@ -11,7 +11,7 @@ cd "$(dirname "$0")/.."
 dist="crates/api/console-dist"
 oldest=20
 # The most bytes of all scripts together, gzipped: what a first visit loads.
-script_bytes=$((150 * 1024))
+script_bytes=$((160 * 1024))
 
 usable() {
     command -v npm >/dev/null && command -v node >/dev/null &&

@@ -232,7 +232,7 @@ function create(body: Body, dry: boolean): Answer {
   if (fields.length > 0) return fail(422, "invalid", fields.map((one) => one.message).join(" "), fields);
   if (IS_MEMBER) {
     const count = body.shards ?? 1;
-    const outcome = placement(body.memory_limit_bytes, body.ram_limit_bytes, body.port, count);
+    const outcome = placement(body.memory_limit_bytes, body.ram_limit_bytes, body.port, count, body.replicas ?? 0);
     if ("refused" in outcome) return outcome.refused;
     if (dry) return ok(outcome.placed);
     created(body.name, outcome.placed.port, body.memory_limit_bytes, body.ram_limit_bytes, count);

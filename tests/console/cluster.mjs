@@ -5,17 +5,17 @@ import { logIn, main, openPage, overflow, picture, same, story, that, violations
 const GB = 1024 ** 3;
 const member = (name, more = {}) => ({
   id: `id-of-${name}`, name, zone: "default", role: "data", address: `${name}:8380`, is_live: true, version: "0.4.0",
-  ram_bytes: 96 * GB, flash_bytes: 1700 * GB, ram_placed_bytes: 12 * GB, flash_placed_bytes: 60 * GB, shards: 2, ...more,
+  ram_bytes: 96 * GB, flash_bytes: 1700 * GB, ram_placed_bytes: 12 * GB, flash_placed_bytes: 60 * GB, shards: 2, primaries: 2, is_draining: false, clock_ahead_ms: null, clock_error_ms: null, ...more,
 });
-const shards = (down = []) => [0, 1, 2, 3].map((number) => ({ number, node: number % 2 ? "b" : "a", epoch: 1, is_served: !down.includes(number) }));
+const shards = (down = []) => [0, 1, 2, 3].map((number) => ({ number, node: number % 2 ? "b" : "a", epoch: 1, is_served: !down.includes(number), in_sync: 1, copies: 1 }));
 const cluster = (more = {}) => ({
-  name: "shop", id: "5f1d", node: "a", etcd_trouble: null, troubles: [],
+  name: "shop", id: "5f1d", node: "a", leader: "c", removed: null, etcd_trouble: null, troubles: [],
   nodes: [member("a"), member("b", { zone: "south" }), member("c", { role: "quorum", shards: 0, ram_placed_bytes: 0, flash_placed_bytes: 0, flash_bytes: 0 })],
-  databases: [{ id: "1", name: "orders", state: "serving", port: 12000, tls_port: 0, memory_limit_bytes: 80 * GB, ram_limit_bytes: 24 * GB, shards: shards() }],
+  databases: [{ id: "1", name: "orders", state: "serving", port: 12000, tls_port: 0, memory_limit_bytes: 80 * GB, ram_limit_bytes: 24 * GB, replicas: 0, shards: shards() }],
   ...more,
 });
-const of_etcd = (name, more = {}) => ({ name, client_url: `https://${name}:2379`, is_leader: false, is_learner: false, version: "3.5.16", db_bytes: 1_400_000, trouble: null, ...more });
-const etcd = (more = {}) => ({ members: [of_etcd("a", { is_leader: true }), of_etcd("b"), of_etcd("c", { is_learner: true })], alarms: [], ...more });
+const of_etcd = (name, more = {}) => ({ name, client_url: `https://${name}:2379`, is_leader: false, has_leader: true, is_learner: false, version: "3.5.16", db_bytes: 1_400_000, trouble: null, ...more });
+const etcd = (more = {}) => ({ members: [of_etcd("a", { is_leader: true }), of_etcd("b"), of_etcd("c", { is_learner: true })], alarms: [], slowest_request_ms: 4.2, ...more });
 const DOWN = {
   nodes: [member("a"), member("b", { is_live: false }), member("c", { role: "quorum", shards: 0 })],
   databases: [{ ...cluster().databases[0], shards: shards([1, 3]) }],
@@ -50,7 +50,7 @@ await main(async (node, browser) => {
   const refusal = (status, code, message, hint = "") => [status, { error: { code, message, hint, fields: [] } }];
   const quiet = { rules: [], states: [], silences: [], history: [], webhook: { url: "", enabled: false, format: "json", is_signed: false, last: null } };
   const answers = (of_cluster, of_etcd = etcd()) => ({
-    "GET /cluster": () => [200, of_cluster], "GET /cluster/etcd": () => [200, of_etcd], "GET /operations": () => [200, []],
+    "GET /cluster": () => [200, of_cluster], "GET /cluster/etcd": () => [200, of_etcd], "GET /operations": () => [200, []], "GET /cluster/settings": () => [200, { replace_after_s: 600 }],
     "GET /cluster/alerts": () => [200, { nodes: [{ node: "a", alerts: quiet }], missing: [] }], "GET /cluster/events": () => [200, { events: [], missing: [] }],
   });
   const button = (name) => page.getByRole("button", { name, exact: true });
@@ -101,6 +101,10 @@ await main(async (node, browser) => {
     await row.getByText("runs", { exact: true }).waitFor();
     same(await row.getByRole("meter", { name: "RAM of b" }).getAttribute("aria-valuetext"), "12 GiB of 96 GiB", "the RAM placed on b");
     await page.getByText("2 of 2 answer").waitFor();
+    await page.getByText("The slowest request of this node in the last seconds took 4.2 ms.").waitFor();
+    await row.getByText("2 primaries", { exact: true }).waitFor();
+    await page.getByRole("row", { name: /^c / }).first().getByText("leads").waitFor();
+    await page.getByText("made anew on other nodes after 10 min").waitFor();
     await page.getByRole("row", { name: /orders/ }).getByText("4 of 4").waitFor();
     await page.getByRole("row", { name: /^c / }).first().getByText("It only votes").waitFor();
     same(await page.getByRole("alert").count(), 0, "alerts");
@@ -174,22 +178,101 @@ await main(async (node, browser) => {
 
   await step("operations: which nodes have not done their part, why, and what has failed", async () => {
     const part = (name, more = {}) => ({ name, is_done: true, is_live: true, trouble: null, ...more });
-    const operation = (kind, more) => ({ id: kind, kind, target: "orders", by: "ann", state: "running", started_ms: Date.now() - 60_000, ended_ms: null, error: null, nodes: [part("a")], ...more });
+    const operation = (kind, more) => ({ id: kind, kind, target: "orders", by: "ann", state: "running", started_ms: Date.now() - 60_000, ended_ms: null, error: null, about: null, failover: null, nodes: [part("a")], steps: [], steps_done: 0, waits_for: null, aborted_by: null, ...more });
+    const drained = operation("drain", { target: "b", nodes: [], steps: [0, 1].map((number) => ({ kind: "switchover", shard: `orders.${number}`, from: null, to: "a" })), steps_done: 1, waits_for: "the copy of orders.1 on node a is not in sync" });
+    const missed_ms = Date.now() - 90_000;
+    const failover = { from: "b", to: "a", epoch: 7, cause: "its node does not run", missed_ms, named_ms: missed_ms + 100, served_ms: missed_ms + 1700 };
     said = answers(cluster());
     said["GET /operations"] = () => [200, [
       operation("resize", { nodes: [part("a"), part("b", { is_done: false, trouble: "shard 1: the values need more RAM" })] }),
       operation("flush", { nodes: [part("b", { is_done: false, is_live: false, trouble: "shard 3: old news" })] }),
       operation("pause", { state: "failed", error: "'orders' was deleted before b had done it", ended_ms: Date.now() }),
       operation("create", { state: "done", ended_ms: Date.now(), by: "" }),
+      drained,
+      operation("failover", { target: "orders.3", by: "the cluster", state: "done", nodes: [], about: "from b to a", failover }),
     ]];
+    said["POST /operations/drain/abort"] = () => ((drained.aborted_by = "admin"), [204]);
     await open("/cluster");
     const operations = page.getByRole("table", { name: "Operations of the cluster" });
     await operations.getByRole("row", { name: /resize/ }).getByText("waits for b (shard 1: the values need more RAM)").waitFor();
-    same(await operations.getByRole("row").filter({ hasText: "orders" }).count(), 4, "operations");
+    same(await operations.getByRole("row").filter({ hasText: "orders" }).count(), 5, "operations");
     await operations.getByRole("row", { name: /flush/ }).getByText("waits for b (does not run)").waitFor();
     await operations.getByRole("row", { name: /pause/ }).getByText("'orders' was deleted before b had done it").waitFor();
     await operations.getByRole("row", { name: /create/ }).getByText("done", { exact: true }).waitFor();
+    const of_drain = operations.getByRole("row", { name: /drain/ });
+    await of_drain.getByText("waits for the copy of orders.1 on node a is not in sync").waitFor();
+    await of_drain.getByText(/^1 of 2 steps, for 1 min/).click();
+    await of_drain.getByText("orders.1: the primary goes to a").waitFor();
+    same(await operations.getByRole("button").count(), 1, "buttons: only what runs in steps can be aborted");
+    const failovers = page.getByRole("table", { name: "Failovers of the cluster's shards" });
+    same((await failovers.getByRole("row", { name: "orders.3" }).getByRole("cell").allTextContents()).filter((_, index) => index !== 2), ["b → a", "its node does not run", "0.1 s", "1.7 s", "7"], "what is said of a failover");
     await seen("cluster-operations");
+    sent.length = 0;
+    await button("Abort the drain of b").click();
+    await dialog.getByText("The node takes primaries again. Those that have left stay where they are.").waitFor();
+    await clean();
+    await dialog.getByRole("button", { name: "Abort it" }).click();
+    await of_drain.getByText("is aborted by admin").waitFor();
+    same(sent.map((one) => one.name), ["POST /operations/drain/abort"], "what was sent");
+  });
+
+  await step("a node is drained: the plan first, then how far it is, what it waits for, and an abort", async () => {
+    const steps = [0, 2].map((number) => ({ kind: "switchover", shard: `orders.${number}`, from: null, to: "b" }));
+    const notes = ["carts.0 has no other copy: it stays"];
+    let running = { id: "7", kind: "drain", target: "a", about: null, failover: null, by: "admin", state: "running", started_ms: Date.now(), ended_ms: null, error: null, nodes: [], steps, steps_done: 1, waits_for: "the copy of orders.2 on node b is not in sync", aborted_by: null };
+    said = { ...answers(cluster()), "POST /cluster/nodes/a/drain": ({ url }) => (url.searchParams.get("dry_run") === "true" ? [200, { id: null, kind: "drain", target: "a", steps, notes }] : [201, { id: "7", kind: "drain", target: "a", steps, notes }]) };
+    await open("/cluster");
+    sent.length = 0;
+    await button("Drain a").click();
+    await dialog.getByText("orders.2: the primary goes to b").waitFor();
+    await dialog.getByText("carts.0 has no other copy: it stays").waitFor();
+    await dialog.getByText("within 2 seconds").waitFor();
+    await clean();
+    await picture(page, "cluster-drain-plan");
+    said["GET /operations"] = () => [200, [running]];
+    await dialog.getByRole("button", { name: "Drain" }).click();
+    await dialog.getByText("Waits for: the copy of orders.2 on node b is not in sync").waitFor();
+    same(await dialog.getByRole("progressbar").getAttribute("value"), "1", "steps that are done");
+    await clean();
+    await picture(page, "cluster-drain-runs");
+    said["POST /operations/7/abort"] = () => ((running = { ...running, aborted_by: "admin" }), [204]);
+    await dialog.getByRole("button", { name: "Abort…" }).click();
+    const aborting = page.getByRole("dialog", { name: "Abort the drain of a" });
+    await aborting.getByText("The node takes primaries again.").waitFor();
+    await aborting.getByRole("button", { name: "Abort it" }).click();
+    await aborting.waitFor({ state: "detached" });
+    await dialog.getByText("1 of 2 steps, is aborted by admin").waitFor();
+    running = { ...running, state: "failed", ended_ms: Date.now(), error: "aborted by admin" };
+    await dialog.getByText("aborted by admin", { exact: true }).waitFor();
+    await dialog.getByRole("button", { name: "Close" }).click();
+    same(sent.map((one) => one.name + one.query), ["POST /cluster/nodes/a/drain?dry_run=true", "POST /cluster/nodes/a/drain", "POST /operations/7/abort"], "what was sent");
+    // What is refused is told before it is begun.
+    said["POST /cluster/restart"] = () => refusal(409, "busy", "node b does not run");
+    await button("Restart all nodes").click();
+    await dialog.getByText("node b does not run", { exact: true }).waitFor();
+    same(await dialog.getByRole("button", { name: "Restart" }).getAttribute("aria-disabled"), "true", "beginning what is refused");
+    await page.keyboard.press("Escape");
+    // A node that is drained, and one that is down.
+    said["GET /cluster"] = () => [200, cluster({ nodes: [member("a", { is_draining: true, primaries: 0 }), member("b", { is_live: false }), member("c", { role: "quorum", shards: 0 })] })];
+    await button("Undrain a").waitFor();
+    await page.getByRole("row", { name: /^a / }).getByText("2 replicas").waitFor();
+    await button("Replace the copies of b").waitFor();
+    for (const name of ["Drain a", "Restart b", "Drain c", "Restart c"]) same(await button(name).count(), 0, name);
+    await clean();
+    await picture(page, "cluster-drained", { fullPage: true });
+  });
+
+  await step("when copies are replaced without an operator", async () => {
+    said = { ...answers(cluster()), "PUT /cluster/settings": ({ body }) => ((said["GET /cluster/settings"] = () => [200, body]), [200, body]) };
+    await open("/cluster");
+    sent.length = 0;
+    await button("Change when copies are replaced").click();
+    await dialog.getByLabel("Minutes without the node").fill("x");
+    same(await dialog.getByRole("button", { name: "Set" }).getAttribute("aria-disabled"), "true", "setting no number");
+    await dialog.getByLabel("Minutes without the node").fill("");
+    await dialog.getByRole("button", { name: "Set" }).click();
+    await page.getByText("made anew on other nodes only when an operator asks for it").waitFor();
+    same(sent.map(({ name, body }) => [name, body]), [["PUT /cluster/settings", { replace_after_s: 0 }]], "what was sent");
   });
 
   await step("the pages of another node: all of them are fetched through this one, and a banner says whose they are", async () => {
@@ -221,7 +304,7 @@ await main(async (node, browser) => {
     await page.getByRole("heading", { name: "Audit log" }).waitFor();
     await banner.waitFor();
     const own = [...asked].filter((path) => !path.startsWith("/nodes/b/") && !path.startsWith("/session"));
-    same(own.filter((path) => !["/cluster", "/cluster/etcd", "/operations", "/cluster/alerts"].includes(path)), [], "what was asked of this node itself");
+    same(own.filter((path) => !["/cluster", "/cluster/etcd", "/cluster/settings", "/operations", "/cluster/alerts"].includes(path)), [], "what was asked of this node itself");
     that([...asked].includes("/nodes/b/audit") && [...asked].includes("/nodes/b/databases/default"), "what was asked of b");
     same(real.user, "admin", "the session");
     // What belongs to all nodes stays here.
@@ -281,9 +364,10 @@ await main(async (node, browser) => {
     await page.getByRole("region", { name: "etcd" }).getByText("deadline has elapsed").waitFor();
     await page.getByRole("row", { name: /^b / }).getByText("runs", { exact: true }).waitFor();
     await seen("cluster-etcd-away");
-    said["GET /cluster/etcd"] = () => [200, etcd({ members: [of_etcd("a"), of_etcd("b", { trouble: "gone" }), of_etcd("c", { trouble: "gone" })], alarms: ["NoSpace at member 1f"] })];
+    said["GET /cluster/etcd"] = () => [200, etcd({ members: [of_etcd("a", { has_leader: false }), of_etcd("b", { trouble: "gone" }), of_etcd("c", { trouble: "gone" })], alarms: ["NoSpace at member 1f"] })];
     await page.getByRole("region", { name: "etcd" }).getByRole("button", { name: "Try again" }).click();
     await page.getByText("1 of 3 answer, no majority").waitFor();
+    await page.getByRole("region", { name: "etcd" }).getByRole("row", { name: /^a / }).getByText("knows no leader").waitFor();
     await page.getByText("Alarm: NoSpace at member 1f").waitFor();
     await clean();
   });
@@ -332,7 +416,7 @@ await main(async (node, browser) => {
   await step("whoever is no admin sees the cluster, and cannot change it", async () => {
     said = { ...answers(cluster(DOWN)), "GET /session": async ({ route }) => [200, { ...(await (await route.fetch()).json()), role: "operator" }] };
     await open("/cluster");
-    for (const name of ["Add a node", "Remove b from the cluster", "Leave the cluster"]) {
+    for (const name of ["Add a node", "Remove b from the cluster", "Leave the cluster", "Drain a", "Restart a", "Replace the copies of b", "Restart all nodes", "Change when copies are replaced"]) {
       same(await button(name).getAttribute("aria-disabled"), "true", name);
       that((await button(name).getAttribute("title")).includes("admin"), `${name}: the reason is missing`);
     }
@@ -343,7 +427,7 @@ await main(async (node, browser) => {
     const orders = (down) => ({ ...real, name: "orders", is_default: false, shards: shards(down), definition: { ...real.definition, shards: 4, has_password: true, memory_limit_bytes: 80 * GB, ram_limit_bytes: 24 * GB } });
     const figures = (down) => shards(down).map((one) => {
       const of = one.is_served ? { keys: 1000 + one.number, used_ram_bytes: 5 * GB, used_flash_bytes: 11 * GB, values_in_ram: 400, values_in_ram_percent: 40, ram_hit_percent: 91.5, ops_per_s: 12_500 } : { keys: null, used_ram_bytes: null, used_flash_bytes: null, values_in_ram: null, values_in_ram_percent: null, ram_hit_percent: null, ops_per_s: null };
-      return { ...one, ...of, ram_limit_bytes: one.is_served ? 6 * GB : null, trouble: one.is_served ? null : "it does not answer" };
+      return { ...one, ...of, ram_limit_bytes: one.is_served ? 6 * GB : null, trouble: one.is_served ? null : "it does not answer", copies: [{ node: one.node, role: "primary", state: "serves", is_in_sync: true, offset: null, lag_bytes: null }] };
     });
     said = { ...answers(cluster()), "GET /databases/orders": () => [200, orders([])], "GET /databases/orders/shards": () => [200, figures([])], "GET /databases/orders/metrics": ({ route, url }) => route.fetch({ url: url.href.replace("/orders/", "/default/") }).then(async (answer) => [200, await answer.json()]) };
     await open("/databases/orders/shards");
@@ -352,6 +436,7 @@ await main(async (node, browser) => {
     await of_shard.getByText("5 GiB", { exact: true }).waitFor();
     same((await of_shard.getByRole("cell").allTextContents()).map((text) => text.trim()), ["served", "a", "1 k", "5 GiB", "11 GiB", "40 %", "91.5 %", "12.5 k", "1"], "what is said of a shard");
     same(await page.getByRole("alert").count(), 0, "alerts");
+    same(await page.getByRole("heading", { name: "Copies" }).count(), 0, "copies, without replicas");
     const tabs = page.getByRole("navigation", { name: "Of this database" });
     await tabs.getByRole("link", { name: "Shards" }).waitFor();
     same(await tabs.getByRole("link").allTextContents(), ["Overview", "Shards", "Metrics", "Keys", "Command line", "Slow log", "Clients", "Users", "Configuration"], "tabs");
@@ -389,15 +474,72 @@ await main(async (node, browser) => {
     await clean();
   });
 
+  await step("a database with replicas: each copy, which of them is not in sync, switchover and move", async () => {
+    const real = await page.evaluate(() => fetch("/api/v1/databases/default").then((answer) => answer.json()));
+    const replicated = [0, 1].map((number) => ({ number, node: "a", epoch: 3 + number, is_served: true, in_sync: number === 0 ? 2 : 1, copies: 2 }));
+    const copy = (node, role, more = {}) => ({ node, role, state: role === "primary" ? "serves" : "follows", is_in_sync: true, offset: 9000, lag_bytes: 0, ...more });
+    const figures = replicated.map((one) => ({
+      ...one, keys: 1000, used_ram_bytes: 5 * GB, ram_limit_bytes: 6 * GB, used_flash_bytes: 11 * GB, values_in_ram: 400, values_in_ram_percent: 40, ram_hit_percent: 91.5, ops_per_s: 12_500, trouble: null,
+      copies: [copy("a", "primary"), one.number === 0 ? copy("b", "replica", { lag_bytes: 2048 }) : copy("b", "replica", { is_in_sync: false, state: "is given the dataset, 1.2 GB of 4 GB", lag_bytes: 4096 })],
+    }));
+    const nodes = [member("a"), member("b"), member("d", { zone: "west" }), member("e", { is_live: false })];
+    const plan = (kind, steps) => ({ id: null, kind, target: "orders", steps, notes: [] });
+    said = {
+      ...answers(cluster({ nodes, databases: [{ ...cluster().databases[0], replicas: 1, shards: replicated }] })),
+      "GET /databases/orders": () => [200, { ...real, name: "orders", is_default: false, shards: replicated }],
+      "GET /databases/orders/shards": () => [200, figures],
+      "POST /cluster/switchover": ({ url, body }) => (url.searchParams.get("dry_run") ? [200, plan("switchover", [{ kind: "switchover", shard: `orders.${body.shard ?? 0}`, from: null, to: body.to ?? "b" }])] : [201, { ...plan("switchover", []), id: "9" }]),
+      "POST /cluster/move": ({ url, body }) => (url.searchParams.get("dry_run") ? [200, plan("move", [{ kind: "move", shard: body.shard, from: body.from, to: body.to }])] : refusal(409, "busy", "operation 9 is about orders.1 too")),
+    };
+    await open("/databases/orders/shards");
+    await page.getByText("3 of 4 in sync").waitFor();
+    await page.getByRole("status").filter({ hasText: "Shard 1 has no replica in sync" }).getByText("If node a is lost now, no other copy can take over.").waitFor();
+    const copies = page.getByRole("table", { name: "Copies of the shards" });
+    const cells = async (row) => (await row.getByRole("cell").allTextContents()).slice(0, 5).map((text) => text.trim());
+    same(await cells(copies.getByRole("row", { name: "orders.0" }).nth(1)), ["b", "replica", "in sync", "follows", "2 KiB"], "what is said of a replica");
+    same(await cells(copies.getByRole("row", { name: "orders.1" }).nth(1)), ["b", "replica", "not in sync", "is given the dataset, 1.2 GB of 4 GB", "4 KiB"], "what is said of one that joins");
+    same(await button("Make primary: orders.1 on b").getAttribute("title"), "It is not in sync.", "why it cannot become the primary");
+    await seen("cluster-copies");
+    sent.length = 0;
+    await button("Make primary: orders.0 on b").click();
+    same(await dialog.getByLabel("Node of the next primary").inputValue(), "b", "the node that was chosen");
+    await dialog.getByText("orders.0: the primary goes to b").waitFor();
+    await clean();
+    said["GET /operations"] = () => [200, [{ id: "9", kind: "switchover", target: "orders.0", about: null, failover: null, by: "admin", state: "done", started_ms: 1, ended_ms: 2, error: null, nodes: [], steps: [{ kind: "switchover", shard: "orders.0", from: null, to: "b" }], steps_done: 1, waits_for: null, aborted_by: null }]];
+    await dialog.getByRole("button", { name: "Switch over" }).click();
+    await dialog.getByText("1 of 1 step").waitFor();
+    await dialog.getByRole("button", { name: "Close" }).click();
+    await button("Switch over all shards").click();
+    await dialog.getByText("orders.0: the primary goes to b").waitFor();
+    await page.keyboard.press("Escape");
+    await button("Move the copy of orders.1 on b").click();
+    same(await dialog.getByLabel("To the node").getByRole("option").allTextContents(), ["choose a node", "d, zone west"], "nodes that run and have no copy");
+    same(await dialog.getByRole("button", { name: "Move" }).getAttribute("aria-disabled"), "true", "moving without a node");
+    await dialog.getByLabel("To the node").selectOption("d");
+    await dialog.getByText("orders.1: the copy on b goes to d").waitFor();
+    await clean();
+    await dialog.getByRole("button", { name: "Move" }).click();
+    await dialog.getByText("operation 9 is about orders.1 too").waitFor();
+    await page.keyboard.press("Escape");
+    const DRY = "?dry_run=true";
+    same(sent.map(({ name, query, body }) => [name + query, body]), [
+      [`POST /cluster/switchover${DRY}`, { database: "orders", shard: 0, to: "b" }], ["POST /cluster/switchover", { database: "orders", shard: 0, to: "b" }],
+      [`POST /cluster/switchover${DRY}`, { database: "orders" }],
+      [`POST /cluster/move${DRY}`, { shard: "orders.1", from: "b", to: "d" }], ["POST /cluster/move", { shard: "orders.1", from: "b", to: "d" }],
+    ], "what was sent");
+  });
+
   await step("a new database: where its shards would be, and a refusal with what each node has", async () => {
     said = answers(cluster());
     said["POST /databases"] = ({ body }) => {
       const { memory_limit_bytes: memory, ram_limit_bytes: ram, shards: count = 1 } = body;
       if (ram > 200 * GB) return refusal(422, "no_room", "no node takes a copy of shard 0 of database 77aa, which needs RAM 300gb\nnode a: RAM 96gb, 12gb placed, 84gb free, 300gb needed\nnode c: only votes");
-      const [copy_ram_bytes, copy_flash_bytes] = [ram / count, (memory - ram) / count];
-      const placed = Array.from({ length: count }, (_, number) => ({ number, nodes: [number % 2 ? "b" : "a"] }));
+      if (body.replicas > 1) return [422, { error: { code: "invalid", message: "replicas: there are 2 nodes with data", hint: "", fields: [{ field: "replicas", message: "there are 2 nodes with data" }] } }];
+      const parts = count * (1 + (body.replicas ?? 0));
+      const [copy_ram_bytes, copy_flash_bytes] = [ram / parts, (memory - ram) / parts];
+      const placed = Array.from({ length: count }, (_, number) => ({ number, nodes: (number % 2 ? ["b", "a"] : ["a", "b"]).slice(0, 1 + (body.replicas ?? 0)) }));
       const nodes = cluster().nodes.map((one) => {
-        const more = placed.filter((shard) => shard.nodes[0] === one.name).length;
+        const more = placed.filter((shard) => shard.nodes.includes(one.name)).length;
         return { ...one, ram_placed_bytes: one.ram_placed_bytes + more * copy_ram_bytes, flash_placed_bytes: one.flash_placed_bytes + more * copy_flash_bytes };
       });
       return [200, { port: 12001, copy_ram_bytes, copy_flash_bytes, shards: placed, nodes }];
@@ -415,8 +557,20 @@ await main(async (node, browser) => {
     await page.getByText("Nothing of it is on c.").waitFor();
     await page.getByText("The node would create this database.").waitFor();
     await page.getByText("Endpoints, persistence, flash limit, zones").click();
-    for (const label of ["Replicas", "Backup every", "Archive the journal for"]) same(await page.getByLabel(label).count(), 0, label);
+    for (const label of ["Backup every", "Archive the journal for"]) same(await page.getByLabel(label).count(), 0, label);
     await seen("cluster-create");
+    const meaning = page.getByRole("status", { name: "What the loss of a node takes with it" });
+    await meaning.getByText("Each shard has one copy.").waitFor();
+    await page.getByLabel("Replicas").fill("2");
+    await page.getByText("there are 2 nodes with data").waitFor();
+    await page.getByLabel("Replicas").fill("1");
+    await of_b.getByText("primaries 1 and 3, replicas 0 and 2").waitFor();
+    await meaning.getByText("it may lack the newest writes").waitFor();
+    await page.getByLabel("Replication").selectOption("sync");
+    await page.getByLabel("Copies in sync at least").fill("2");
+    await meaning.getByText("while one node is away every write is refused").waitFor();
+    await clean();
+    await picture(page, "cluster-create-replicas", { fullPage: true });
     await page.getByLabel("Memory limit").fill("1 tb");
     await page.getByText("node a: RAM 96 GiB, 12 GiB placed, 84 GiB free, 300 GiB needed", { exact: true }).waitFor();
     await page.getByText("node c: only votes", { exact: true }).waitFor();

@@ -196,6 +196,8 @@ def cluster_metrics(args):
         'flintkv_cluster_node_up{node="n1",role="data",zone="a"}': 1,
         'flintkv_cluster_node_up{node="n2",role="data",zone="b"}': 1,
         "flintkv_cluster_troubles": 0,
+        'flintkv_cluster_shard_copies{database="shared",shard="0"}': 1,
+        'flintkv_cluster_shard_copies_in_sync{database="shared",shard="0"}': 1,
         "flintkv_cluster_etcd_up": 1,
         "flintkv_cluster_etcd_quota_bytes": 64 << 20,
         'flintkv_cluster_etcd_member_up{member="n1"}': 1,
@@ -203,7 +205,8 @@ def cluster_metrics(args):
         'flintkv_cluster_etcd_alarms{alarm="no space"}': 0,
         'flintkv_forwards_uncertain_total{database="shared",node="n1"}': 0,
     }
-    above_nothing = ['flintkv_cluster_links{peer="n2"}', 'flintkv_cluster_link_round_trip_seconds{peer="n2"}',
+    above_nothing = ['flintkv_cluster_clock_error_seconds{peer="n2"}', "flintkv_cluster_etcd_slowest_request_seconds",
+                     'flintkv_cluster_links{peer="n2"}', 'flintkv_cluster_link_round_trip_seconds{peer="n2"}',
                      f'redis_db_keys{{database="shared",shard="{first}",node="n1",db="db0"}}',
                      'flintkv_cluster_etcd_db_bytes{member="n1"}', 'redis_memory_max_bytes{database="shared",node="n1"}',
                      'flintkv_client_memory_max_bytes{database="shared",node="n1"}']

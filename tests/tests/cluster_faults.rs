@@ -531,6 +531,17 @@ fn clocks_an_hour_apart() {
     restart(&mut cluster, HOUR_S);
     cluster.serves(0, "orders", 4);
     cluster.serves(1, "orders", 4);
+    for (at, wanted_s) in [(0, HOUR_S), (1, -HOUR_S)] {
+        let ahead_s = || {
+            let shown = cluster.members[at].operator(&["cluster", "status", "--json"]).ok()?;
+            let shown: serde_json::Value = serde_json::from_str(&shown).ok()?;
+            let other = shown["nodes"].as_array()?.iter().find(|node| node["name"] != shown["node"])?;
+            Some(other["clock_ahead_ms"].as_f64()? / 1000.0)
+        };
+        eventually("each node knows how far the clock of the other one is away", || {
+            ahead_s().is_some_and(|ahead_s| (ahead_s - wanted_s as f64).abs() < 60.0)
+        });
+    }
     let mut clients = [0, 1].map(|at| cluster.members[at].connect(port));
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs() as i64;
     for at in [0, 1] {

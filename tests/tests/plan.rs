@@ -182,7 +182,7 @@ fn a_watched_load_is_answered_as_planned() {
         let name = format!("memtier-{}", number + 1);
         encode_command(&[b"SET", name.as_bytes(), &SplitMix64(number).bytes(VALUE_BYTES)], bytes);
     });
-    // Three tenths of the values are to stay in RAM; values begin to leave at nine tenths of the limit.
+    // Three tenths of the values are to stay in RAM; of a small limit, a tenth stays free.
     let objects = client.info_number("tiering", "ram_object_bytes");
     let limit = (node.resident_bytes() - objects + objects * 3 / 10) * 10 / 9;
     assert_eq!(client.run(&format!("CONFIG SET ram-limit {limit}")), "OK");

@@ -1,5 +1,5 @@
 // Owns what the pages say of a cluster: its troubles, which shards are not served, and where a new database would be. Pure.
-import { plural } from "./format";
+import { duration, plural } from "./format";
 import type { Cluster, ClusterNode, Etcd, ForgetPlan, Placement, ShardInfo } from "./types";
 
 export interface Trouble {
@@ -42,22 +42,61 @@ export function unservedNotice(shards: readonly ShardInfo[]): Trouble | undefine
   return { level: "bad", title: `${capital(named)} ${down.length === 1 ? "is" : "are"} not served`, lines };
 }
 
+/** What is said of a database while some of its shards have no replica that could take over; undefined: all have one, or none is wanted. */
+export function aloneNotice(shards: readonly ShardInfo[]): Trouble | undefined {
+  const alone = shards.filter((one) => one.is_served && one.copies > 1 && one.in_sync < 2);
+  if (alone.length === 0) return undefined;
+  const named = shardsNamed(alone.map((one) => one.number));
+  const nodes = [...new Set(alone.map((one) => one.node))].sort();
+  const lost = nodes.length === 1 ? `node ${nodes[0]} is` : `one of the nodes ${nodes.join(", ")} is`;
+  return {
+    level: "warn",
+    title: `${capital(named)} ${alone.length === 1 ? "has" : "have"} no replica in sync`,
+    lines: [`If ${lost} lost now, no other copy can take over. A copy that comes back joins by itself.`],
+  };
+}
+
+/** "5.2 s"; less than a second in milliseconds. */
+export const gapText = (ms: number): string => (ms < 1000 ? `${Math.round(ms)} ms` : ms < 60_000 ? `${(ms / 1000).toFixed(1)} s` : duration(ms / 1000));
+
+/** How far a node's clock is from this one's for certain, in ms; 0: the measurement explains all of it. */
+export const clockGap = ({ clock_ahead_ms: ahead, clock_error_ms: error }: ClusterNode): number => (ahead === null || error === null ? 0 : Math.max(0, Math.abs(ahead) - error));
+
+/** From this on, a difference of clocks is a trouble; that of the alert. */
+const CLOCKS_APART_MS = 1000;
+
+/** "after 10 min", "only when an operator asks for it". */
+export const replaceAfterText = (seconds: number): string => (seconds === 0 ? "only when an operator asks for it" : `after ${duration(seconds)}`);
+
 /** What is wrong with the cluster, the worst first. */
 export function troublesOf(cluster: Cluster): Trouble[] {
   const found: Trouble[] = [];
   if (cluster.etcd_trouble) {
     found.push({ level: "bad", title: "This node cannot follow etcd", lines: [cluster.etcd_trouble, "What is served goes on. Nothing of the cluster can be changed, and what this page shows may be old."] });
   }
+  if (cluster.leader === null && !cluster.etcd_trouble && cluster.removed === null) {
+    found.push({ level: "bad", title: "Nobody leads the cluster", lines: ["What is served goes on. If a node is lost now, no other copy becomes the primary, and operations stand still."] });
+  }
   for (const node of cluster.nodes.filter((one) => !one.is_live)) {
-    const has = node.shards > 0;
-    const lines = has ? [`It has ${plural(node.shards, "shard")}, which ${node.shards === 1 ? "is" : "are"} served again when it runs.`] : [node.role === "quorum" ? "It only votes: no shard is missing." : "It has no shards."];
-    found.push({ level: has ? "bad" : "warn", title: `Node ${node.name} does not run`, lines });
+    const down = cluster.databases.flatMap((one) => unserved(one.shards)).filter((one) => one.node === node.name).length;
+    const others = node.shards - down;
+    const lines: string[] = [];
+    if (down > 0) lines.push(`It has ${plural(down, "shard")}, which ${down === 1 ? "is" : "are"} served again when it runs.`);
+    if (others > 0) lines.push(`It has ${plural(others, "copy", "copies")} of shards that other nodes serve. ${others === 1 ? "It joins" : "They join"} again when it runs.`);
+    if (node.shards === 0) lines.push(node.role === "quorum" ? "It only votes: no shard is missing." : "It has no shards.");
+    found.push({ level: node.shards > 0 ? "bad" : "warn", title: `Node ${node.name} does not run`, lines });
   }
   for (const database of cluster.databases) {
     // A database that is being made or deleted has shards that nobody serves yet, or any more.
     if (database.state === "creating" || database.state === "deleting") continue;
     const notice = unservedNotice(database.shards);
-    if (notice) found.push({ ...notice, title: `${database.name}: ${notice.title.charAt(0).toLowerCase()}${notice.title.slice(1)}` });
+    for (const one of [notice, aloneNotice(database.shards)]) {
+      if (one) found.push({ ...one, title: `${database.name}: ${one.title.charAt(0).toLowerCase()}${one.title.slice(1)}` });
+    }
+  }
+  for (const node of cluster.nodes.filter((one) => clockGap(one) > CLOCKS_APART_MS)) {
+    const ahead = node.clock_ahead_ms ?? 0;
+    found.push({ level: "warn", title: `The clock of node ${node.name} is ${gapText(Math.abs(ahead))} ${ahead > 0 ? "ahead of" : "behind"} that of this node`, lines: ["Keys expire by the clock of the node that has the primary. No acknowledged write depends on clocks."] });
   }
   if (cluster.troubles.length > 0) found.push({ level: "warn", title: `On this node, ${cluster.node}`, lines: cluster.troubles });
   return found;
@@ -115,8 +154,9 @@ export const withoutFlags = (message: string): string => message.replace(/ ?\(--
 
 export interface NodeAfter {
   name: string;
-  /** Of the new database. */
-  shards: number[];
+  /** Of the new database: the shards whose primaries and replicas it gets. */
+  primaries: number[];
+  replicas: number[];
   /** What was placed before, and what the new database adds. */
   ram: { before: number; more: number; limit: number };
   flash: { before: number; more: number; limit: number };
@@ -127,15 +167,19 @@ export function nodesAfter(placement: Placement): { takes: NodeAfter[]; others: 
   const takes: NodeAfter[] = [];
   const others: string[] = [];
   for (const node of placement.nodes) {
-    const shards = placement.shards.filter((one) => one.nodes.includes(node.name)).map((one) => one.number);
-    if (shards.length === 0) {
+    const at = (is_there: (nodes: string[]) => boolean): number[] => placement.shards.filter((one) => is_there(one.nodes)).map((one) => one.number);
+    const primaries = at((nodes) => nodes[0] === node.name);
+    const replicas = at((nodes) => nodes.slice(1).includes(node.name));
+    const copies = primaries.length + replicas.length;
+    if (copies === 0) {
       others.push(node.name);
       continue;
     }
-    const [ram, flash] = [shards.length * placement.copy_ram_bytes, shards.length * placement.copy_flash_bytes];
+    const [ram, flash] = [copies * placement.copy_ram_bytes, copies * placement.copy_flash_bytes];
     takes.push({
       name: node.name,
-      shards,
+      primaries,
+      replicas,
       ram: { before: Math.max(0, node.ram_placed_bytes - ram), more: ram, limit: node.ram_bytes },
       flash: { before: Math.max(0, node.flash_placed_bytes - flash), more: flash, limit: node.flash_bytes },
     });

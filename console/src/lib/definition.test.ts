@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { EMPTY, filesLimit, filesParts, left, read } from "./definition";
+import { EMPTY, filesLimit, filesParts, left, read, safety } from "./definition";
 
 const GB = 1024 ** 3;
 
@@ -14,7 +14,7 @@ test("a form as it comes needs nothing but a name", () => {
 test("all fields go along", () => {
   const { body, wrong } = read({
     name: "cart", memory: "10 gb", ram: "2gb", flash: "20 gb", policy: "allkeys-lru", compression: "zstd", port: " 7000 ", password: "x", tls_port: "7001",
-    unixsocket: " /run/a.sock ", bind: "127.0.0.1, ::1", shards: "2", replicas: "1", persistence: "always", recovery: "30", zones: "a b",
+    unixsocket: " /run/a.sock ", bind: "127.0.0.1, ::1", shards: "2", replicas: "1", replication: "async", min_in_sync: "1", persistence: "always", recovery: "30", zones: "a b",
     backup_schedule: " 6h ", backup_keep: "3", backup_journal_keep: " 7d ", from: "shop/one", at: "2026-11-23T04:05:06",
   });
   expect(wrong).toEqual({});
@@ -69,4 +69,21 @@ test("persistence takes more flash than the values, and a limit counts as it is 
   expect(filesLimit({ memory: 2048 * GB, ram: 100 * GB, persistence: "everysec" })).toBe(2048 * GB + 200 * GB + 256 * GB);
   expect(filesLimit({ memory: 10 * GB, ram: 3 * GB, flash: 9 * GB, persistence: "everysec" })).toBe(9 * GB);
   expect(filesLimit({ memory: 3 * GB, ram: 3 * GB, persistence: "everysec" })).toBe(0);
+});
+
+test("replicas of a database of a cluster say when a write is acknowledged", () => {
+  const body = (more: object) => read({ ...EMPTY, name: "orders", ...more }, true).body;
+  expect(body({ replication: "sync", min_in_sync: "2" })).not.toHaveProperty("replication");
+  expect(body({ replicas: "1" })).toMatchObject({ replicas: 1, replication: "async" });
+  expect(body({ replicas: "1", min_in_sync: "2" })).not.toHaveProperty("min_in_sync");
+  expect(body({ replicas: "2", replication: "sync", min_in_sync: "2" })).toMatchObject({ replicas: 2, replication: "sync", min_in_sync: 2 });
+  expect(read({ ...EMPTY, name: "orders", replicas: "1" }).body).not.toHaveProperty("replication");
+});
+
+test("what the loss of a node takes with it", () => {
+  expect(safety("0", "async", "1")).toContain("one copy");
+  expect(safety("1", "async", "1")).toContain("may lack the newest writes");
+  expect(safety("1", "sync", "1")).toContain("the primary alone takes writes");
+  expect(safety("1", "sync", "2")).toContain("while one node is away every write is refused");
+  expect(safety("2", "sync", "2")).toContain("no acknowledged write is lost with up to 1 of their nodes");
 });

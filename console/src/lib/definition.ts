@@ -2,6 +2,21 @@
 import { parseBytes, parseBytesOf } from "./format";
 import type { Codec, CreateDb, Policy, Room } from "./types";
 
+export type Replication = "async" | "sync";
+
+/** What an acknowledged write means, and what the loss of a node takes with it. */
+export function safety(replicas: string, replication: Replication, min_in_sync: string): string {
+  const count = Number(replicas);
+  if (!(count > 0)) return "Each shard has one copy. While its node is away its keys answer CLUSTERDOWN, and they are lost with the node's disks.";
+  const copies = count + 1;
+  if (replication === "async") return `Each shard has ${copies} copies, and a write is acknowledged at once. If a node is lost, another copy takes over; it may lack the newest writes.`;
+  const least = Number(min_in_sync);
+  const always = "A write is acknowledged when every copy that is in sync has it.";
+  if (least >= copies) return `Each shard has ${copies} copies. ${always} All must be in sync: no acknowledged write is lost, and while one node is away every write is refused (NOREPLICAS).`;
+  if (least > 1) return `Each shard has ${copies} copies. ${always} At least ${least} must be in sync, otherwise writes are refused (NOREPLICAS): no acknowledged write is lost with up to ${least - 1} of their nodes at once.`;
+  return `Each shard has ${copies} copies. ${always} No acknowledged write is lost with one node. While no replica is in sync, the primary alone takes writes: they are lost if it is lost then.`;
+}
+
 export interface Form {
   name: string;
   memory: string;
@@ -16,6 +31,8 @@ export interface Form {
   bind: string;
   shards: string;
   replicas: string;
+  replication: Replication;
+  min_in_sync: string;
   /** Empty: the node's default. */
   persistence: string;
   recovery: string;
@@ -30,7 +47,7 @@ export interface Form {
 
 export const EMPTY: Form = {
   name: "", memory: "1 gb", ram: "30 %", flash: "", policy: "noeviction", compression: "lz4", port: "", password: "",
-  tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", persistence: "", recovery: "", backup_schedule: "", backup_keep: "", backup_journal_keep: "", from: "", at: "", zones: "",
+  tls_port: "", unixsocket: "", bind: "", shards: "1", replicas: "0", replication: "async", min_in_sync: "1", persistence: "", recovery: "", backup_schedule: "", backup_keep: "", backup_journal_keep: "", from: "", at: "", zones: "",
 };
 
 export type Wrong = Record<string, string>;
@@ -78,6 +95,7 @@ export function read(form: Form, is_member = false): { body: CreateDb; wrong: Wr
   // The API takes it, and the database would begin empty.
   if (is_member && form.from) wrong["from"] = "A database of the cluster cannot begin with a backup yet.";
   const replicas = whole(form.replicas, "replicas", wrong);
+  const min_in_sync = whole(form.min_in_sync, "min_in_sync", wrong);
   const keep = whole(form.backup_keep, "backup_keep", wrong);
   const recovery = whole(form.recovery, "recovery_time_target_s", wrong);
   if (port !== undefined) body.port = port;
@@ -86,7 +104,14 @@ export function read(form: Form, is_member = false): { body: CreateDb; wrong: Wr
   if (words(form.bind).length) body.bind = words(form.bind);
   if (form.password) body.password = form.password;
   if (shards !== undefined && shards !== 1) body.shards = shards;
-  if (replicas) body.replicas = replicas;
+  if (replicas) {
+    body.replicas = replicas;
+    // Off a cluster the API refuses replicas, and says so.
+    if (is_member) {
+      body.replication = form.replication;
+      if (form.replication === "sync" && min_in_sync !== undefined) body.min_in_sync = min_in_sync;
+    }
+  }
   if (form.persistence) body.persistence = form.persistence;
   if (recovery !== undefined) body.recovery_time_target_s = recovery;
   if (form.backup_schedule.trim()) body.backup_schedule = form.backup_schedule.trim();

@@ -200,6 +200,8 @@ export interface ClusterDatabase {
   name: string;
   port: number;
   ram_limit_bytes: number;
+  /** Of each shard. */
+  replicas: number;
   shards: ShardInfo[];
   /** creating, serving, paused or deleting. */
   state: string;
@@ -209,11 +211,15 @@ export interface ClusterDatabase {
 export interface ClusterEtcd {
   alarms: string[];
   members: ClusterEtcdMember[];
+  /** How long the slowest request of the node that answers took in the last 10 to 20 seconds. null: there was none. */
+  slowest_request_ms: number | null;
 }
 
 export interface ClusterEtcdMember {
   client_url: string;
   db_bytes: number | null;
+  /** It knows a leader, itself or another one: a majority is there. */
+  has_leader: boolean;
   is_leader: boolean;
   is_learner: boolean;
   /** The node's name, or etcd's own. */
@@ -234,6 +240,8 @@ export interface ClusterInfo {
   /** Why etcd cannot be followed at the moment. What is served goes on. */
   etcd_trouble: string | null;
   id: string;
+  /** The node that leads: it names primaries, and carries operations out. null: none does, or it is not known. */
+  leader: string | null;
   name: string;
   /** The name of the node that answers. */
   node: string;
@@ -246,6 +254,10 @@ export interface ClusterInfo {
 
 export interface ClusterNode {
   address: string;
+  /** How far its clock is ahead of that of the node that answers; below 0: behind it. null: unknown. */
+  clock_ahead_ms: number | null;
+  /** By how much that may be wrong. */
+  clock_error_ms: number | null;
   flash_bytes: number;
   flash_placed_bytes: number;
   id: string;
@@ -253,10 +265,13 @@ export interface ClusterNode {
   is_draining: boolean;
   is_live: boolean;
   name: string;
+  /** How many of them are primaries. */
+  primaries: number;
   ram_bytes: number;
   ram_placed_bytes: number;
   /** data or quorum. */
   role: string;
+  /** The copies of shards on it. */
   shards: number;
   version: string;
   zone: string;
@@ -591,6 +606,20 @@ export interface Exported {
 export interface FailedDatabase {
   name: string;
   why: string;
+}
+
+/** A change of a shard's primary that nobody has asked for. */
+export interface Failover {
+  /** Why the old primary was given up. */
+  cause: string;
+  /** That the new primary serves in. */
+  epoch: number;
+  from: string;
+  /** When the cluster missed the old primary, named the new one, and heard it serve. null: not yet, or that is not known. */
+  missed_ms: number;
+  named_ms: number;
+  served_ms: number | null;
+  to: string;
 }
 
 /** What every reply that is not a success holds. */
@@ -1008,6 +1037,7 @@ export interface Operation {
   ended_ms: number | null;
   /** Why it has failed, or what stays as it is after it was aborted. */
   error: string | null;
+  failover: null | Failover;
   id: string;
   /** create, resize, delete, flush, pause, resume, forget, failover; with steps: switchover, drain, undrain, move, replace or restart. */
   kind: string;
@@ -1341,7 +1371,11 @@ export interface ShardFigures {
 
 /** A shard of a database, and the node that serves it. */
 export interface ShardInfo {
+  /** How many that should be. */
+  copies: number;
   epoch: number;
+  /** How many copies are in sync, on nodes that run. */
+  in_sync: number;
   /** The node has said that it serves the shard, and it runs. */
   is_served: boolean;
   node: string;

@@ -60,6 +60,11 @@ export type JoinToken = api.JoinToken;
 
 export type Placement = api.PlacementInfo;
 export type Operation = api.Operation;
+export type OperationStep = api.OperationStep;
+export type BegunOperation = api.BegunOperation;
+export type ClusterSettings = api.ClusterSettings;
+export type Failover = api.Failover;
+export type CopyInfo = api.CopyInfo;
 
 /** The latest value of each metric; null or missing if there is none yet. */
 export type Now = Record<string, number | null | undefined>;

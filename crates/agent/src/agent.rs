@@ -112,6 +112,8 @@ pub struct EtcdStatus {
 pub struct Seen {
     /// `None`: etcd did not answer, or has not been asked yet.
     pub etcd: Option<EtcdStatus>,
+    /// How long the slowest request to etcd took lately. `None`: nothing was asked.
+    pub etcd_slowest: Option<Duration>,
     pub connected: HashMap<NodeId, Connected>,
     /// This node's certificates, and when each ends.
     pub certificates: Vec<(&'static str, u64)>,
@@ -376,7 +378,7 @@ impl Agent {
         // What cannot be read is told by those who need it.
         certificates.extend(issuer.folder.etcd_certificate().ok().flatten().map(|(etcd, _)| ("etcd", etcd.expires_ms)));
         let etcd = membership.etcd_status.lock().clone();
-        Ok(Seen { etcd, connected: membership.peers.connected(), certificates })
+        Ok(Seen { etcd, etcd_slowest: issuer.etcd.slowest(), connected: membership.peers.connected(), certificates })
     }
 }
 
@@ -935,7 +937,15 @@ fn room_for_copies(node: &Node) -> (u64, u64) {
 }
 
 async fn ask_etcd(issuer: &Issuer) -> Result<EtcdStatus, coord::Error> {
-    Ok(EtcdStatus { members: issuer.etcd.members().await?, alarms: issuer.etcd.alarms().await? })
+    let members = async {
+        match issuer.etcd.members().await {
+            Ok(members) => Ok(members),
+            Err(_) => issuer.etcd.known_members().await,
+        }
+    };
+    let (members, alarms) = tokio::join!(members, issuer.etcd.alarms());
+    // Without a majority nobody can say which alarms there are, and the members say that they know no leader.
+    Ok(EtcdStatus { members: members?, alarms: alarms.unwrap_or_default() })
 }
 
 /// Follows etcd's members, and keeps their addresses for the next start.
@@ -944,7 +954,9 @@ async fn keep_endpoints(membership: &Membership) -> Infallible {
         sleep(ENDPOINTS_INTERVAL).await;
         let issuer = membership.issuer();
         let status = ask_etcd(&issuer).await.ok();
-        let endpoints = status.as_ref().and_then(|status| issuer.changed_endpoints(&status.members));
+        // A list of members without a leader may be old.
+        let is_new = |status: &&EtcdStatus| status.members.iter().any(coord::etcd::maintenance::Member::has_leader);
+        let endpoints = status.as_ref().filter(is_new).and_then(|status| issuer.changed_endpoints(&status.members));
         *membership.etcd_status.lock() = status;
         let Some(endpoints) = endpoints else { continue };
         let mut member = issuer.member.clone();

@@ -134,6 +134,9 @@ async fn control(me: &Candidate, leader: i64) -> std::convert::Infallible {
         for named in named {
             name(&(me.issuer)(), &view, leader, &named).await;
         }
+        for (id, served) in controller.served(&view, wall_ms()) {
+            note_served(&(me.issuer)(), leader, id, &served).await;
+        }
     }
 }
 
@@ -149,6 +152,17 @@ async fn name(issuer: &Issuer, view: &View, leader: i64, named: &Named) {
     }
 }
 
+/// Only operators read it, so it is not tried again.
+async fn note_served(issuer: &Issuer, leader: i64, id: OperationId, served: &Revised<FailoverRecord>) {
+    let key = Key::Failover(id);
+    let record =
+        records::encode(key, &*served.record).expect("the record was read, and the change keeps what was checked");
+    let change = Change::default().given(&key.to_string(), served.revision).given(&Key::Leader.to_string(), leader);
+    if let Err(error) = issuer.records.change(change.put_bytes(&key.to_string(), record)).await {
+        tracing::debug!("when shard {} was served again is not noted: {error}", served.target);
+    }
+}
+
 // --- whom it misses, and whom it names ---
 
 /// What a leader remembers. It begins with nothing: then it asks all primaries.
@@ -158,6 +172,8 @@ pub struct Controller {
     heard: BTreeMap<Shard, (Epoch, ProcessId)>,
     /// The shards whose primary is not known to serve, since when, and in which epoch.
     missed: BTreeMap<Shard, (u64, Epoch)>,
+    /// The epochs of the primaries that it has named, and has not heard to serve yet.
+    awaited: BTreeMap<Shard, Epoch>,
     /// Why nobody is named, and what was said of it.
     waits: Option<String>,
     said: Option<String>,
@@ -263,8 +279,10 @@ impl Controller {
                 epoch: next.epoch,
                 missed_ms: wall_ms.saturating_sub(missed_ms),
                 named_ms: wall_ms,
+                served_ms: None,
                 unknown: Unknown::new(),
             };
+            self.awaited.insert(shard, next.epoch);
             named.push(Named { shard, revision: record.revision, next, failover });
         }
         named
@@ -301,6 +319,21 @@ impl Controller {
             Some(_) => "its node runs and does not serve it".to_owned(),
             None => "its node does not answer".to_owned(),
         })
+    }
+
+    /// The failovers that it has named whose new primary it has heard since, with the time.
+    pub fn served(&mut self, view: &View, wall_ms: u64) -> Vec<(OperationId, Revised<FailoverRecord>)> {
+        let mut served = Vec::new();
+        for (id, failover) in &view.failovers {
+            let shard = (failover.database, failover.shard);
+            let is_heard = self.heard.get(&shard).is_some_and(|(epoch, _)| *epoch == failover.epoch);
+            if is_heard && self.awaited.get(&shard) == Some(&failover.epoch) {
+                self.awaited.remove(&shard);
+                let record = FailoverRecord { served_ms: Some(wall_ms), ..(*failover.record).clone() };
+                served.push((*id, Revised { record: Arc::new(record), revision: failover.revision }));
+            }
+        }
+        served
     }
 
     /// Logs why nobody is named, once.

@@ -1,9 +1,11 @@
 //! Owns what other nodes' links reach here: a session is served by the copy that it asks for. Never knows commands.
 
 use crate::endpoints::{self, Endpoints};
-use crate::peers::{is_echo, link_options, refusal};
+use crate::peers::{echo_of, link_options, refusal};
 use crate::published::Published;
 use crate::shard::{ClusterShard, Purpose, Target};
+use base::clock::wall_nanos;
+use base::size::human;
 use cluster::failover::CopyAnswer;
 use cluster::ids::{DatabaseId, NodeId, ShardNumber, ShardUid};
 use link::{Link, Role};
@@ -65,9 +67,14 @@ impl Served {
     pub fn ask_copy(&self, shard: ShardUid) -> Option<CopyAnswer> {
         let copy = self.replicated(shard)?;
         let (standing, status) = (copy.standing(), copy.status());
+        let given;
         let state = match status.role {
             CopyRole::Rests => "rests",
-            CopyRole::Follows { is_synchronising: true, .. } => "is given the dataset",
+            CopyRole::Follows { synchronises: Some((_, 0)), .. } => "is given the dataset",
+            CopyRole::Follows { synchronises: Some((done, total)), .. } => {
+                given = format!("is given the dataset, {} of {}", human(done), human(total));
+                &given
+            }
             CopyRole::Follows { is_connected: true, .. } => "follows",
             CopyRole::Follows { .. } => "does not reach its primary",
             CopyRole::Promotes(_) => "is being promoted",
@@ -173,9 +180,9 @@ async fn serve(hello: DetachedHello, served: Arc<Served>, trust: Arc<Trust>) {
 async fn take_messages(link: &Link, served: &Served, node: pki::NodeId) {
     let node = node.to_string().parse::<NodeId>().ok();
     while let Some(message) = link.message().await {
-        if is_echo(&message) {
+        if let Some(answer) = echo_of(&message, wall_nanos() / 1000) {
             // One that finds no room is lost, as a published message is.
-            link.send_message(&message);
+            link.send_message(&answer);
             continue;
         }
         if let (Some(node), Some((database, text))) = (node, endpoints::decode(&message)) {

@@ -1,6 +1,7 @@
 //! Owns how the other nodes are reached: one link from each worker to each node, made when it is needed and again after it was lost; and
 //! connections to their APIs. Never knows what a link or an API carries.
 
+use base::clock::wall_nanos;
 use cluster::ids::NodeId;
 use link::{Link, Options, Role};
 use membership::api_stream::{self, ApiStream, ApiUnreachable};
@@ -34,7 +35,7 @@ const ECHO_INTERVAL: Duration = Duration::from_secs(1);
 /// For how long a message must be unanswered until the link to a node whose lease has ended is taken for lost.
 const UNANSWERED: Duration = Duration::from_millis(500);
 const LOOK: Duration = Duration::from_millis(100);
-/// The first byte of a message that the other end sends back as it is; the rest is a number (`published` has the other kind).
+/// The first byte of a message that the other end sends back, with its clock behind it; the rest is a number (`published` has the other kinds).
 const ECHO: u8 = 2;
 
 /// The links of all workers to one node.
@@ -43,6 +44,28 @@ pub struct Connected {
     pub links: usize,
     /// Of the last message that came back.
     pub round_trip: Option<Duration>,
+    pub clock: Option<ClockGap>,
+}
+
+/// How far another node's clock is ahead of this one's, in microseconds; below zero: behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockGap {
+    pub ahead_us: i64,
+    /// It may be more or less by so much: half of the time that the question took.
+    pub error_us: u64,
+}
+
+impl ClockGap {
+    /// The other node read its clock at some moment of the round trip, which has just ended.
+    fn of(theirs_us: u64, now_us: u64, round_trip: Duration) -> ClockGap {
+        let error_us = (round_trip / 2).as_micros() as u64;
+        ClockGap { ahead_us: theirs_us.saturating_add(error_us).wrapping_sub(now_us) as i64, error_us }
+    }
+
+    /// The clocks are apart by at least so much.
+    pub fn certain_us(&self) -> u64 {
+        self.ahead_us.unsigned_abs().saturating_sub(self.error_us)
+    }
 }
 
 /// Of every link between nodes. A proxy's clients that do not read keep a window of each of their sessions full, and there may be thousands
@@ -169,7 +192,7 @@ impl Peers {
         self.note(node, |connected| {
             connected.links -= 1;
             if connected.links == 0 {
-                connected.round_trip = None;
+                *connected = Connected::default();
             }
         });
         LINKS.with_borrow_mut(|links| links.remove(&node));
@@ -204,14 +227,25 @@ impl Peers {
             number += 1;
             let echo = [&[ECHO][..], &number.to_le_bytes()].concat();
             let begun = Instant::now();
-            // An answer that came too late is not this one's.
-            let mut answered = pin!(async { while link.message().await.is_some_and(|answer| answer != echo) {} });
+            let mut answered = pin!(async {
+                loop {
+                    // An answer that came too late is not this one's.
+                    let answer = link.message().await?;
+                    if let Some(clock) = answer.strip_prefix(&echo[..]) {
+                        return Some(clock.try_into().map(u64::from_le_bytes).ok());
+                    }
+                }
+            });
             let mut waits = link.send_message(&echo);
             while waits && begun.elapsed() < CONNECT_TIMEOUT {
-                if timeout(LOOK, answered.as_mut()).await.is_ok() {
+                if let Ok(answer) = timeout(LOOK, answered.as_mut()).await {
                     waits = false;
-                    if link.end().is_none() {
-                        self.note(node, |connected| connected.round_trip = Some(begun.elapsed()));
+                    if let Some(theirs_us) = answer {
+                        let (round_trip, now_us) = (begun.elapsed(), wall_nanos() / 1000);
+                        self.note(node, |connected| {
+                            connected.round_trip = Some(round_trip);
+                            connected.clock = theirs_us.map(|theirs_us| ClockGap::of(theirs_us, now_us, round_trip));
+                        });
                     }
                 } else if begun.elapsed() >= UNANSWERED && !self.running.read().contains(&node) {
                     return;
@@ -248,9 +282,9 @@ impl Peers {
     }
 }
 
-/// Whether the message is to be sent back.
-pub fn is_echo(message: &[u8]) -> bool {
-    matches!(message, [ECHO, number @ ..] if number.len() == 8)
+/// What is to be sent back. `None`: the message is another one.
+pub fn echo_of(message: &[u8], now_us: u64) -> Option<Vec<u8>> {
+    matches!(message, [ECHO, number @ ..] if number.len() == 8).then(|| [message, &now_us.to_le_bytes()].concat())
 }
 
 /// Waits until the other end is believed no more: its node is shut out, or its certificate's authority was replaced.
@@ -271,4 +305,32 @@ pub async fn refusal(trust: &Trust, peer: &pki::PeerCertificate) -> pki::Refusal
         Poll::Pending
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_echo_comes_back_with_the_clock_of_the_other_end() {
+        let echo = [&[ECHO][..], &7u64.to_le_bytes()].concat();
+        let answer = echo_of(&echo, 1_000_000).unwrap();
+        assert_eq!(answer.strip_prefix(&echo[..]), Some(&1_000_000u64.to_le_bytes()[..]));
+        assert_eq!(echo_of(&answer, 0), None, "an answer is not answered");
+        assert_eq!(echo_of(&[1; 9], 0), None);
+    }
+
+    #[test]
+    fn clocks_are_apart_by_what_the_round_trip_does_not_explain() {
+        let took = Duration::from_millis(10);
+        // Its clock was read in the middle.
+        assert_eq!(ClockGap::of(1_000_000, 1_005_000, took), ClockGap { ahead_us: 0, error_us: 5_000 });
+        // At the beginning or at the end: nothing is certain.
+        for theirs_us in [1_000_000, 1_010_000] {
+            assert_eq!(ClockGap::of(theirs_us, 1_010_000, took).certain_us(), 0, "{theirs_us}");
+        }
+        let (ahead, behind) = (ClockGap::of(4_005_000, 1_010_000, took), ClockGap::of(1_005_000, 4_010_000, took));
+        assert_eq!((ahead.ahead_us, ahead.certain_us()), (3_000_000, 2_995_000));
+        assert_eq!((behind.ahead_us, behind.certain_us()), (-3_000_000, 2_995_000));
+    }
 }

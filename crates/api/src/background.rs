@@ -5,6 +5,7 @@
 use crate::app::App;
 use crate::database_events;
 use crate::events::Event;
+use crate::metrics::cluster::Sight;
 use crate::metrics::shards::ShardFigures;
 use crate::routes::cluster;
 use config::Secret;
@@ -77,7 +78,7 @@ pub fn run(app: &App, stopped: &signal::Receiver<bool>) {
     app.event(Event::info("node", "", "the console has started").mark("started"));
     while !*stopped.borrow() {
         let now_ms = (app.now_ms)();
-        match app.watch.look(&app.node, now_ms) {
+        match app.watch.look(&app.node, &Sight::of(app.agent.as_deref()), now_ms) {
             Ok(()) => said = false,
             Err(error) if !said => {
                 said = true;

@@ -14,8 +14,11 @@ const COPY_BYTES: f64 = 8.0;
 const RECORD_BYTES: f64 = 8.0;
 /// The overhead of page headers and unused ends of pages.
 const PAGE_FACTOR: f64 = 1.02;
-/// Values begin to move to flash at this share of the budget.
-const RAM_FILL: f64 = 0.9;
+/// The RAM limit beside what process, index and values take, for the arena's slabs and for what grows while values leave: a share
+/// and a number of bytes. Of a small limit, a tenth is free.
+const RAM_FACTOR: f64 = 1.02;
+const RAM_FREE_BYTES: f64 = 16.0 * 1_048_576.0;
+const RAM_FILL_MIN: f64 = 0.9;
 /// The live share of flash that leaves segments free for collection.
 const FLASH_FILL: f64 = 0.8;
 /// What one database can address on flash: 2^29 pages of 4 KiB.
@@ -149,7 +152,8 @@ impl WorkloadSpec {
         let hot_bytes = hot * (self.pair_bytes() + OBJECT_BYTES) + copied * COPY_BYTES;
         let index_bytes = keys * INDEX_BYTES;
         let own_bytes = self.own_bytes();
-        let ram = (own_bytes as f64 + index_bytes + hot_bytes) / RAM_FILL;
+        let taken = own_bytes as f64 + index_bytes + hot_bytes;
+        let ram = (taken * RAM_FACTOR + RAM_FREE_BYTES).min(taken / RAM_FILL_MIN);
         let live = on_flash * (self.pair_bytes() + RECORD_BYTES) * PAGE_FACTOR * self.compression;
         let (ram_limit_bytes, flash_bytes) = (ram.ceil() as u64, (live / FLASH_FILL).ceil() as u64);
         let memory_limit_bytes = ram_limit_bytes + flash_bytes;
@@ -316,7 +320,11 @@ mod tests {
         // 50 MB, 75 M × 25 B and 20.5 M × 544 B, and 75 M × 524 B × 1.02.
         let sizing = workload().for_ram_share(20.5 / 75.0);
         assert_eq!((sizing.own_bytes, sizing.index_bytes, sizing.hot_values), (50 << 20, 1_875_000_000, 20_500_000));
-        assert!(is_near(sizing.ram_limit_bytes as f64, (50.0 * 1_048_576.0 + 1.875e9 + 20.5e6 * 544.0) / 0.9, 100.0));
+        assert!(is_near(
+            sizing.ram_limit_bytes as f64,
+            (50.0 * 1_048_576.0 + 1.875e9 + 20.5e6 * 544.0) * 1.02 + 16_777_216.0,
+            100.0
+        ));
         assert!(is_near(sizing.flash_bytes as f64, 75e6 * 524.0 * 1.02 / 0.8, 100.0), "{sizing:?}");
         assert_eq!(sizing.memory_limit_bytes, sizing.ram_limit_bytes + sizing.flash_bytes);
         // Half of the values are in RAM. A tenth of the uses are reads.

@@ -696,6 +696,9 @@ pub struct FailoverRecord {
     /// When the controller missed the old primary, and when it named the new one: milliseconds since 1970.
     pub missed_ms: u64,
     pub named_ms: u64,
+    /// When the controller heard the new primary serve. `None`: not yet, or another one has led since.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub served_ms: Option<u64>,
     #[serde(flatten)]
     pub unknown: Unknown,
 }

@@ -144,6 +144,12 @@ impl View {
         !shard.in_sync.is_empty() && shard.primary_node().is_some_and(|node| self.live.contains_key(&node))
     }
 
+    /// How many of a shard's copies are in sync, on nodes that run.
+    pub fn in_sync(&self, shard: &ShardRecord) -> usize {
+        let is_live = |node: Option<NodeId>| node.is_some_and(|node| self.live.contains_key(&node));
+        shard.in_sync.iter().filter(|member| is_live(shard.node_of(member.copy))).count()
+    }
+
     pub fn shard(&self, uid: ShardUid) -> Option<&Revised<ShardRecord>> {
         self.databases.get(&uid.database())?.shards.get(&uid.number())
     }

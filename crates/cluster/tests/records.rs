@@ -165,6 +165,7 @@ impl<F: FnMut(Key, Vec<u8>, &dyn Fn(&[u8]) -> Result<Vec<u8>, String>)> All<F> {
             epoch: Epoch::FIRST,
             missed_ms: 1,
             named_ms: 2,
+            served_ms: Some(3),
             unknown: unknown.clone(),
         };
         self.of(Key::Failover(OperationId([4; 8])), &failover);

@@ -26,6 +26,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -76,8 +77,8 @@ pub enum CopyRole {
         epoch: Epoch,
         /// The stream comes.
         is_connected: bool,
-        /// The primary's dataset is being received or loaded.
-        is_synchronising: bool,
+        /// The primary's dataset is being received or loaded: how many bytes have come, and of how many; 0: that is not known.
+        synchronises: Option<(u64, u64)>,
     },
     /// It was named, and does not serve yet.
     Promotes(Epoch),
@@ -352,11 +353,13 @@ impl ShardCopy {
             (Assigned::Rest | Assigned::End, _) => CopyRole::Rests,
             (Assigned::Follow(primary), _) => {
                 let state = following.as_ref().map(|following| following.state());
+                let syncing = following.as_ref().filter(|_| matches!(state, Some(LinkState::Sync | LinkState::Load)));
+                let bytes = |of: &AtomicU64| of.load(Relaxed);
                 CopyRole::Follows {
                     primary: primary.copy,
                     epoch: primary.epoch,
                     is_connected: state == Some(LinkState::Connected),
-                    is_synchronising: matches!(state, Some(LinkState::Sync | LinkState::Load)),
+                    synchronises: syncing.map(|link| (bytes(&link.sync_bytes), bytes(&link.sync_total_bytes))),
                 }
             }
             (Assigned::Promote(_) | Assigned::Serve(_), Some(epoch)) => {

@@ -26,8 +26,15 @@ pub struct StoreStats {
     /// Bytes of the objects' cells, and the bytes that the arena holds for objects.
     pub object_bytes: u64,
     pub arena_bytes: u64,
+    /// The free cells among them; and the bytes that no cell can have, headers and rests of slabs.
+    pub free_cell_bytes: u64,
+    pub slab_overhead_bytes: u64,
     /// The bytes that objects may take under the RAM limit. 0: no limit.
     pub object_budget: u64,
+    /// The bytes of objects from which on values leave RAM. 0: no limit.
+    pub object_soft_bytes: u64,
+    /// The part of the RAM limit that nothing should take.
+    pub margin_bytes: u64,
     pub index_bytes: u64,
     /// Bytes of objects being written.
     pub writing_bytes: u64,
@@ -86,7 +93,7 @@ impl Store {
         let keys: u64 = census.databases.iter().map(|counts| counts.keys).sum();
         let hot: u64 = census.databases.iter().map(|counts| counts.hot).sum();
         let latency = self.latency.lock();
-        let budget = self.tier.budget();
+        let limit = |bytes: usize| if bytes == usize::MAX { 0 } else { bytes as u64 };
         let segments = self.segments.sums();
         let (flash_charged_bytes, flash_usable_bytes) = self.charge_of(&segments);
         let flash_bytes = u64::from(self.segments.end()) * self.segments.segment_bytes();
@@ -100,7 +107,11 @@ impl Store {
             resident_max: self.tier.resident_max(),
             object_bytes: self.arena.used_bytes() as u64,
             arena_bytes: self.arena.held_bytes() as u64,
-            object_budget: if budget == usize::MAX { 0 } else { budget as u64 },
+            free_cell_bytes: self.arena.free_bytes() as u64,
+            slab_overhead_bytes: self.arena.overhead_bytes() as u64,
+            object_budget: limit(self.tier.budget()),
+            object_soft_bytes: limit(self.tier.soft()),
+            margin_bytes: self.tier.margin(),
             index_bytes: census.index_bytes,
             by_database: census.databases,
             writing_bytes: self.tier.writing.load(Relaxed) as u64,

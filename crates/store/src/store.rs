@@ -183,7 +183,7 @@ impl Store {
             segments,
             sequence: Sequence::default(),
             compression: Compression::new(config.flash.as_ref().map_or(Codec::None, |flash| flash.codec)),
-            tier: Tier::new(config.ram_limit, config.limit_of, config.policy),
+            tier: Tier::new(config.ram_limit, config.limit_of, config.policy, config.workers),
             counters: Counters::new(config.workers),
             last_seen: LastSeen::default(),
             cleaning: Cleaning::default(),

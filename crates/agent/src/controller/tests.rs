@@ -115,6 +115,24 @@ fn a_recorded_copy_is_named_when_the_primarys_node_is_gone_and_nobody_hears_it()
 }
 
 #[test]
+fn a_failover_says_when_the_new_primary_was_heard() {
+    let scene = Scene::new("sync", "none");
+    let (mut controller, mut said) = begun(&scene);
+    scene.ends(1);
+    let [named] = &scene.look(&mut controller, 2_000, &said)[..] else { panic!("one is named") };
+    let id = OperationId([1; 8]);
+    scene.put(Key::Shard(DATABASE, ShardNumber(0)), &named.next);
+    scene.put(Key::Failover(id), &named.failover);
+    assert_eq!(scene.look(&mut controller, 2_100, &said), []);
+    assert_eq!(controller.served(&scene.view(), 7), [], "it is being promoted");
+    said.get_mut(&node(2)).unwrap()[0].serving = Some(named.next.epoch);
+    assert_eq!(scene.look(&mut controller, 2_200, &said), []);
+    let [(noted, record)] = &controller.served(&scene.view(), 8)[..] else { panic!("it is noted") };
+    assert_eq!((*noted, record.served_ms), (id, Some(8)));
+    assert_eq!(controller.served(&scene.view(), 9), [], "it is noted once");
+}
+
+#[test]
 fn nobody_is_named_while_most_nodes_are_away() {
     let scene = Scene::new("sync", "none");
     let (mut controller, said) = begun(&scene);

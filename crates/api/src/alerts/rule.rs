@@ -11,7 +11,7 @@ const FOR_S_MAX: u64 = 7 * 24 * 3600;
 
 /// A default rule. There is at most one for each metric, because the metric is the rule's id.
 pub struct Given {
-    /// Its name in contrib/prometheus/alerts.yml.
+    /// Its name in contrib/prometheus: alerts.yml, or cluster-alerts.yml.
     #[allow(dead_code, reason = "a test compares the two lists")]
     pub prometheus: &'static str,
     name: &'static str,
@@ -86,6 +86,15 @@ pub const GIVEN: &[Given] = &[
     above("FlintKVReplicaLag", Warning, "replica_lag_us", 30_000_000.0, 60, "a replica is far behind"),
     above("FlintKVReplicaDiffers", Critical, "replica_differences", 0.0, 0, "a replica's data differ from the primary's").kept(900),
     above("FlintKVTooFewReplicas", Critical, "replicas_missing", 0.0, 10, "too few replicas keep up: writes are refused"),
+    above("FlintKVShardWithoutOwner", Critical, "shards_down", 0.0, 30, "nobody serves a shard: its keys answer CLUSTERDOWN"),
+    above("FlintKVShardWithoutReplica", Critical, "shards_alone", 0.0, 120, "a shard has no replica in sync: the next failure stops it"),
+    above("FlintKVReplicaOutOfSync", Warning, "copies_out_of_sync", 0.0, 300, "a copy of a shard is not in sync"),
+    above("FlintKVClusterNodeDown", Critical, "nodes_down", 0.0, 60, "a node of the cluster does not run").of_node(),
+    above("FlintKVControllerMissing", Critical, "no_controller", 0.0, 30, "nobody leads the cluster: no primary is named when a node is lost").of_node(),
+    above("FlintKVClocksApart", Warning, "clocks_apart_us", 1_000_000.0, 60, "the clocks of two nodes are apart").of_node(),
+    above("FlintKVEtcdUnreachable", Critical, "etcd_away", 0.0, 30, "this node does not reach etcd: the cluster cannot be changed").of_node(),
+    above("FlintKVEtcdNoLeader", Critical, "etcd_no_leader", 0.0, 60, "etcd has no leader: less than a majority of its members is there").of_node(),
+    above("FlintKVEtcdSlow", Warning, "etcd_slowest_us", 500_000.0, 60, "etcd is slow").of_node(),
     above("FlintKVMachineBusy", Warning, "machine_cpu_percent", 90.0, 900, "the machine's processors are busy").of_node(),
     above("FlintKVMachineLowRam", Critical, "machine_ram_free_percent", 5.0, 300, "the machine is short of RAM").of_node().below(),
     above("FlintKVDiskNearlyFull", Warning, "disk_free_percent", 5.0, 60, "a disk of the node is nearly full").of_node().below(),
@@ -212,13 +221,32 @@ mod tests {
         assert_eq!(ids.len(), GIVEN.len());
     }
 
+    /// These compare what several nodes say, or are of one link or one certificate.
+    const ONLY_PROMETHEUS: [&str; 12] = [
+        "FlintKVCertificateEnds",
+        "FlintKVClusterTroubles",
+        "FlintKVDown",
+        "FlintKVEtcdAlarm",
+        "FlintKVEtcdMemberDown",
+        "FlintKVEtcdNearlyFull",
+        "FlintKVForwardsRejected",
+        "FlintKVLinkDown",
+        "FlintKVLinkSlow",
+        "FlintKVProxyRamFull",
+        "FlintKVRestarted",
+        "FlintKVUncertainReplies",
+    ];
+
     #[test]
     fn the_console_has_the_rules_that_prometheus_has() {
-        let text = include_str!("../../../../contrib/prometheus/alerts.yml");
+        let text = concat!(
+            include_str!("../../../../contrib/prometheus/alerts.yml"),
+            include_str!("../../../../contrib/prometheus/cluster-alerts.yml")
+        );
         let theirs: BTreeSet<&str> = text.lines().filter_map(|line| line.trim().strip_prefix("- alert: ")).collect();
         let ours: BTreeSet<&str> = GIVEN.iter().map(|given| given.prometheus).collect();
-        let only_theirs: Vec<&&str> = theirs.difference(&ours).collect();
-        assert_eq!(only_theirs, [&"FlintKVDown", &"FlintKVRestarted"]);
+        let only_theirs: Vec<&str> = theirs.difference(&ours).copied().collect();
+        assert_eq!(only_theirs, ONLY_PROMETHEUS);
         assert_eq!(ours.difference(&theirs).count(), 0, "{ours:?}");
         // Both lists must have the same duration and severity.
         for rule in text.split("- alert: ").skip(1) {

@@ -3,7 +3,7 @@
 //! the cluster. What they are says `node::metrics`. Never changes a database.
 
 pub mod catalog;
-mod cluster;
+pub mod cluster;
 pub mod history;
 pub mod prometheus;
 pub mod shards;

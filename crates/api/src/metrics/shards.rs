@@ -13,8 +13,8 @@ use std::time::Duration;
 /// The groups of charts, and the charts of other groups, that are about clients.
 const GROUPS_OF_ENDPOINTS: &[&str] = &["Clients"];
 const OF_ENDPOINTS: &[&str] = &["rejected_clients", "clients_percent", "errors"];
-/// The group of charts that a database of the cluster has no figures for.
-const OF_NOBODY: &str = "Replication";
+/// The groups of charts that are not of the parts: what the cluster's records say, and what a database of a cluster has no figures for.
+const OF_NO_PART: &[&str] = &["Cluster", "Replication"];
 
 /// Rows of the table of figures: reads that found their value in RAM, and on flash.
 const RAM_HITS: &str = "storage_provider_read_hits";
@@ -143,7 +143,7 @@ pub fn of_shards(endpoint: &[f64], before: Option<&ShardFigures>, now: Option<&S
         "hit_ratio" => rate(RAM_HITS) / (rate(RAM_HITS) + rate(FLASH_HITS)),
         "values_in_ram_ratio" => gauge("values_in_ram") / gauge("keys"),
         "ram_percent" => 100.0 * gauge("used_memory_rss") / gauge("maxmemory"),
-        _ if chart.group == OF_NOBODY => *own,
+        _ if OF_NO_PART.contains(&chart.group) => *own,
         _ if row.kind == Kind::Counter && row.unit == Unit::Us => rate(row.name) / 1e6,
         _ if row.kind == Kind::Counter => rate(row.name),
         _ => gauge(row.name),

@@ -1,6 +1,7 @@
 //! Owns the reading of all counters once a second: current values, history, and input for the alerts. Never knows a
 //! request.
 
+use super::cluster::Sight;
 use super::history::{History, RINGS, Ring};
 use super::shards::{ShardFigures, of_shards};
 use super::trace::Trace;
@@ -132,7 +133,7 @@ impl Watch {
                 .lock()
                 .extend(last_keys(&history, now_ms)?.map(|keys| (database.name().to_owned(), keys)));
         }
-        watch.look(node, now_ms)?;
+        watch.look(node, &Sight::default(), now_ms)?;
         Ok(watch)
     }
 
@@ -145,7 +146,7 @@ impl Watch {
 
     /// Reads every counter, and writes the steps that have ended. An error is that of a file; the current values are
     /// right anyway.
-    pub fn look(&self, node: &Node, now_ms: u64) -> io::Result<()> {
+    pub fn look(&self, node: &Node, sight: &Sight, now_ms: u64) -> io::Result<()> {
         let mut outcome = Ok(());
         let mut failed = |result: io::Result<()>| {
             if outcome.is_ok() {
@@ -170,13 +171,14 @@ impl Watch {
                 }
             }
             let Some(followed) = databases.get_mut(database.name()) else { continue };
-            let now = Reading::of(database, now_ms);
+            let mut now = Reading::of(database, now_ms);
             followed.leave_out_loading(matches!(database.state(), node::DatabaseState::Loading { .. }));
             let replication = &now.figures.replication;
             followed.trace.saw(now_ms, replication.offset);
             let lags = replication.replicas.iter().map(|replica| followed.trace.lag_ms(replica.offset, now_ms));
             let (lag_ms_max, lately) = (lags.max(), followed.window.saw(&now));
             let is_of_cluster = database.is_of_cluster();
+            now.figures.shards = sight.shards.get(database.name()).filter(|_| is_of_cluster).copied();
             let now = Measured { reading: now, shards: shards.get(database.name()).cloned().flatten() };
             failed(advance(followed, now_ms, &now, |before, now| {
                 let span = Span::new(before.map(|before| &before.reading), &now.reading, lag_ms_max, lately);
@@ -193,7 +195,7 @@ impl Watch {
                 Some(Followed::new(self.history(NODE, &names_of(Scope::Node))?, Scope::Node.charts().len()));
         }
         if let Some(followed) = node_followed {
-            let now = NodeReading::of(node, now_ms);
+            let now = NodeReading::of(node, sight.node, now_ms);
             let before = followed.since[0].as_ref().map(|(_, before)| &before.machine);
             *disks = now.machine.since(before).map(|(disk, spent)| DiskNow::of(disk, spent)).collect();
             let values: Vec<Vec<f64>> = databases.values().map(|followed| followed.now.clone()).collect();

@@ -107,6 +107,8 @@ struct ClusterInfo {
     id: String,
     /// The name of the node that answers.
     node: String,
+    /// The node that leads: it names primaries, and carries operations out. null: none does, or it is not known.
+    leader: Option<String>,
     nodes: Vec<ClusterNode>,
     databases: Vec<ClusterDatabase>,
     /// The node that answers was removed from the cluster, and when if that is known. It serves nothing for it, and knows no more of it.
@@ -133,7 +135,14 @@ struct ClusterNode {
     flash_bytes: u64,
     ram_placed_bytes: u64,
     flash_placed_bytes: u64,
+    /// The copies of shards on it.
     shards: usize,
+    /// How many of them are primaries.
+    primaries: usize,
+    /// How far its clock is ahead of that of the node that answers; below 0: behind it. null: unknown.
+    clock_ahead_ms: Option<f64>,
+    /// By how much that may be wrong.
+    clock_error_ms: Option<f64>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -146,6 +155,8 @@ struct ClusterDatabase {
     tls_port: u16,
     memory_limit_bytes: u64,
     ram_limit_bytes: u64,
+    /// Of each shard.
+    replicas: u32,
     shards: Vec<ShardInfo>,
 }
 
@@ -157,12 +168,18 @@ pub struct ShardInfo {
     pub epoch: u64,
     /// The node has said that it serves the shard, and it runs.
     pub is_served: bool,
+    /// How many copies are in sync, on nodes that run.
+    pub in_sync: usize,
+    /// How many that should be.
+    pub copies: usize,
 }
 
 #[derive(Serialize, ToSchema)]
 struct ClusterEtcd {
     members: Vec<ClusterEtcdMember>,
     alarms: Vec<String>,
+    /// How long the slowest request of the node that answers took in the last 10 to 20 seconds. null: there was none.
+    slowest_request_ms: Option<f64>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -171,6 +188,8 @@ struct ClusterEtcdMember {
     name: String,
     client_url: String,
     is_leader: bool,
+    /// It knows a leader, itself or another one: a majority is there.
+    has_leader: bool,
     is_learner: bool,
     version: Option<String>,
     db_bytes: Option<u64>,
@@ -310,6 +329,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
             name: member.cluster_name,
             id: member.cluster.to_string(),
             node: member.name.to_string(),
+            leader: None,
             nodes: Vec::new(),
             databases: Vec::new(),
             removed: Some(removal.to_string()),
@@ -320,8 +340,10 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
     let status = status(cx)?;
     let view = &*status.view;
     let loads = view.layout(cx.app.node.workers() as u64).loads().unwrap_or_default();
+    let connected = agent(cx)?.seen().map(|seen| seen.connected).unwrap_or_default();
     let nodes = view.nodes.iter().map(|(id, node)| {
         let load = loads.iter().find(|load| load.node == *id);
+        let clock = connected.get(id).and_then(|connected| connected.clock);
         ClusterNode {
             id: id.to_string(),
             name: node.name.to_string(),
@@ -336,6 +358,9 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
             ram_placed_bytes: load.map_or(0, |load| load.placed.ram_bytes),
             flash_placed_bytes: load.map_or(0, |load| load.placed.flash_bytes),
             shards: load.map_or(0, |load| load.copies),
+            primaries: load.map_or(0, |load| load.primaries),
+            clock_ahead_ms: clock.map(|clock| clock.ahead_us as f64 / 1000.0),
+            clock_error_ms: clock.map(|clock| clock.error_us as f64 / 1000.0),
         }
     });
     let databases = view.databases.iter().filter_map(|(id, database)| {
@@ -349,6 +374,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
             tls_port: known.tls_port,
             memory_limit_bytes: known.memory_limit_bytes,
             ram_limit_bytes: known.ram_limit_bytes,
+            replicas: spec.definition().replicas,
             shards: shards(view, database),
         })
     });
@@ -368,6 +394,7 @@ fn show(cx: &Cx) -> Result<Reply, ApiError> {
         name: status.member.cluster_name.clone(),
         id: status.member.cluster.to_string(),
         node: status.member.name.to_string(),
+        leader: view.leader.as_ref().map(|leader| view.node_name(leader.node)),
         nodes: nodes.collect(),
         databases: databases.collect(),
         removed: None,
@@ -388,6 +415,7 @@ fn state_word(state: cluster::records::DatabaseState) -> &'static str {
 
 /// The shards of a database.
 pub fn shards(view: &View, database: &DatabaseView) -> Vec<ShardInfo> {
+    let copies = database.spec.as_ref().map_or(1, |spec| spec.definition().replicas as usize + 1);
     let shard =
         |(number, shard): (&cluster::ids::ShardNumber, &cluster::view::Revised<cluster::records::ShardRecord>)| {
             ShardInfo {
@@ -395,6 +423,8 @@ pub fn shards(view: &View, database: &DatabaseView) -> Vec<ShardInfo> {
                 node: shard.primary_node().map_or_else(String::new, |node| view.node_name(node)),
                 epoch: shard.epoch.0.get(),
                 is_served: view.is_served(shard),
+                in_sync: view.in_sync(shard),
+                copies,
             }
         };
     database.shards.iter().map(shard).collect()
@@ -412,7 +442,9 @@ pub fn unserved(view: &View, shards: &[ShardInfo]) -> Vec<Condition> {
 
 fn etcd(cx: &Cx) -> Result<Reply, ApiError> {
     let status = status(cx)?;
-    let etcd = agent(cx)?.etcd_status().map_err(ApiError::failed)?;
+    let agent = agent(cx)?;
+    let etcd = agent.etcd_status().map_err(ApiError::failed)?;
+    let slowest = agent.seen().ok().and_then(|seen| seen.etcd_slowest);
     let node_name = |name: &str| name.parse().map_or_else(|_| name.to_owned(), |id| status.view.node_name(id));
     let members = etcd.members.iter().map(|member| {
         let state = member.status.as_ref();
@@ -420,6 +452,7 @@ fn etcd(cx: &Cx) -> Result<Reply, ApiError> {
             name: node_name(&member.name),
             client_url: member.client_urls.first().cloned().unwrap_or_default(),
             is_leader: state.is_ok_and(|state| state.is_leader),
+            has_leader: member.has_leader(),
             is_learner: member.is_learner,
             version: state.ok().map(|state| state.version.clone()),
             db_bytes: state.ok().map(|state| state.db_bytes),
@@ -427,7 +460,8 @@ fn etcd(cx: &Cx) -> Result<Reply, ApiError> {
         }
     });
     let alarms = etcd.alarms.iter().map(|alarm| format!("{:?} at member {:x}", alarm.kind, alarm.member));
-    Reply::json(&ClusterEtcd { members: members.collect(), alarms: alarms.collect() })
+    let slowest_request_ms = slowest.map(|slowest| slowest.as_secs_f64() * 1000.0);
+    Reply::json(&ClusterEtcd { members: members.collect(), alarms: alarms.collect(), slowest_request_ms })
 }
 
 fn token(cx: &Cx) -> Result<Reply, ApiError> {

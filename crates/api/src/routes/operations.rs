@@ -132,6 +132,7 @@ struct Operation {
     error: Option<String>,
     /// Of a failover: between which nodes, and why.
     about: Option<String>,
+    failover: Option<Failover>,
     nodes: Vec<OperationNode>,
     /// In the order in which the cluster carries them out.
     steps: Vec<OperationStep>,
@@ -141,6 +142,21 @@ struct Operation {
     waits_for: Option<String>,
     /// Who has aborted it.
     aborted_by: Option<String>,
+}
+
+/// A change of a shard's primary that nobody has asked for.
+#[derive(Serialize, ToSchema)]
+struct Failover {
+    from: String,
+    to: String,
+    /// That the new primary serves in.
+    epoch: u64,
+    /// Why the old primary was given up.
+    cause: String,
+    /// When the cluster missed the old primary, named the new one, and heard it serve. null: not yet, or that is not known.
+    missed_ms: u64,
+    named_ms: u64,
+    served_ms: Option<u64>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -339,6 +355,7 @@ fn shown(view: &View, id: String, operation: &OperationRecord) -> Operation {
         ended_ms: operation.ended_ms,
         error: operation.error.clone(),
         about: None,
+        failover: None,
         nodes: nodes.collect(),
         steps: operation.steps.iter().map(|step| shown_step(view, step)).collect(),
         steps_done: operation.done,
@@ -348,7 +365,7 @@ fn shown(view: &View, id: String, operation: &OperationRecord) -> Operation {
 }
 
 fn failed_over(id: String, failover: &FailoverRecord) -> Operation {
-    let FailoverRecord { target, cause, from, to, epoch, missed_ms, named_ms, .. } = failover;
+    let FailoverRecord { target, cause, from, to, epoch, missed_ms, named_ms, served_ms, .. } = failover;
     Operation {
         id,
         kind: "failover",
@@ -359,6 +376,15 @@ fn failed_over(id: String, failover: &FailoverRecord) -> Operation {
         ended_ms: Some(*named_ms),
         error: None,
         about: Some(format!("from {from} to {to}, epoch {epoch}: {cause}")),
+        failover: Some(Failover {
+            from: from.to_string(),
+            to: to.to_string(),
+            epoch: epoch.0.get(),
+            cause: cause.clone(),
+            missed_ms: *missed_ms,
+            named_ms: *named_ms,
+            served_ms: *served_ms,
+        }),
         nodes: Vec::new(),
         steps: Vec::new(),
         steps_done: 0,

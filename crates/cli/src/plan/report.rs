@@ -84,7 +84,7 @@ fn answer(planned: &PlanInfo) -> Vec<(&'static str, String)> {
         (
             "RAM limit",
             format!(
-                "{}: {} for the process, {} for the index, {} for {} values; at 90 % values begin to leave",
+                "{}: {} for the process, {} for the index, {} for {} values; the rest is for what grows while values leave",
                 human(sizing.ram_limit_bytes),
                 human(sizing.own_bytes),
                 human(sizing.index_bytes),

@@ -67,7 +67,7 @@ impl Connection {
     }
 
     pub async fn ask<C: Call>(&self, request: C, token: Option<Token>) -> Result<C::Answer, Status> {
-        let request = framed(request, token);
+        let request = framed(request, token, C::WANTS_LEADER);
         let path = PathAndQuery::from_static(C::PATH);
         let mut grpc = self.grpc();
         grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
@@ -80,7 +80,7 @@ impl Connection {
         requests: impl Stream<Item = C> + Send + 'static,
         token: Option<Token>,
     ) -> Result<Streaming<C::Answer>, Status> {
-        let requests = framed(requests, token);
+        let requests = framed(requests, token, C::WANTS_LEADER);
         let path = PathAndQuery::from_static(C::PATH);
         let mut grpc = self.grpc();
         grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
@@ -94,10 +94,11 @@ impl Connection {
     }
 }
 
-fn framed<T>(message: T, token: Option<Token>) -> Request<T> {
+fn framed<T>(message: T, token: Option<Token>, wants_leader: bool) -> Request<T> {
     let mut request = Request::new(message);
-    // A member that knows no leader says so, instead of keeping a watch that stays silent.
-    request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+    if wants_leader {
+        request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+    }
     if let Some(token) = token {
         request.metadata_mut().insert("token", token);
     }

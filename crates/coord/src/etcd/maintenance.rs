@@ -32,10 +32,19 @@ pub struct Member {
     pub status: Result<Status, Error>,
 }
 
+impl Member {
+    /// It answers, and a majority is there for it.
+    pub fn has_leader(&self) -> bool {
+        self.status.as_ref().is_ok_and(|status| status.has_leader)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
     pub version: String,
     pub is_leader: bool,
+    /// The member knows a leader, itself or another one: a majority of the members is there.
+    pub has_leader: bool,
     /// The file's size, and how much of it defragmenting would keep.
     pub db_bytes: u64,
     pub db_bytes_in_use: u64,
@@ -59,13 +68,23 @@ impl Etcd {
     /// Asks each member for its status, one after the other.
     pub async fn members(&self) -> Result<Vec<Member>, Error> {
         let listed = self.ask(MemberListRequest {}, Repeat::Always).await?.members;
+        Ok(self.with_status(listed).await)
+    }
+
+    /// The same without a majority: the members as one of them last knew them. For operators to see; nothing may be decided by it.
+    pub async fn known_members(&self) -> Result<Vec<Member>, Error> {
+        let listed = self.ask(KnownMembersRequest {}, Repeat::Always).await?.members;
+        Ok(self.with_status(listed).await)
+    }
+
+    async fn with_status(&self, listed: Vec<messages::Member>) -> Vec<Member> {
         let mut members = Vec::with_capacity(listed.len());
         for member in listed {
             let status = self.status(&member).await;
             let messages::Member { id, name, peer_urls, client_urls, is_learner } = member;
             members.push(Member { id, name, peer_urls, client_urls, is_learner, status });
         }
-        Ok(members)
+        members
     }
 
     /// The id of the new member, which may be started now. It is a learner: until it is promoted it does not vote, so that the others
@@ -173,6 +192,7 @@ impl Etcd {
         let answer = self.ask_member(&member.client_urls, StatusRequest {}, self.shared.options.timeout).await?;
         Ok(Status {
             is_leader: answer.leader == member.id,
+            has_leader: answer.leader != 0,
             version: answer.version,
             db_bytes: answer.db_bytes as u64,
             db_bytes_in_use: answer.db_bytes_in_use as u64,

@@ -10,19 +10,22 @@ use prost::Message;
 /// A call's path and the type of its answer.
 pub trait Call: Message + Clone + Default + 'static {
     const PATH: &'static str;
+    /// A member that knows no leader refuses it: its answer could be old, and a watch would stay silent.
+    const WANTS_LEADER: bool;
     type Answer: Message + Default + 'static;
 }
 
 macro_rules! calls {
-    ($($request:ident => $answer:ident: $path:literal),* $(,)?) => {
+    ($wants_leader:literal: $($request:ident => $answer:ident: $path:literal),* $(,)?) => {
         $(impl Call for $request {
             const PATH: &'static str = $path;
+            const WANTS_LEADER: bool = $wants_leader;
             type Answer = $answer;
         })*
     };
 }
 
-calls! {
+calls! { true:
     RangeRequest => RangeResponse: "/etcdserverpb.KV/Range",
     TxnRequest => TxnResponse: "/etcdserverpb.KV/Txn",
     CompactionRequest => HeaderOnly: "/etcdserverpb.KV/Compact",
@@ -35,11 +38,15 @@ calls! {
     MemberAddRequest => MemberAddResponse: "/etcdserverpb.Cluster/MemberAdd",
     MemberPromoteRequest => HeaderOnly: "/etcdserverpb.Cluster/MemberPromote",
     MemberRemoveRequest => HeaderOnly: "/etcdserverpb.Cluster/MemberRemove",
-    StatusRequest => StatusResponse: "/etcdserverpb.Maintenance/Status",
     AlarmRequest => AlarmResponse: "/etcdserverpb.Maintenance/Alarm",
     DefragmentRequest => HeaderOnly: "/etcdserverpb.Maintenance/Defragment",
     MoveLeaderRequest => HeaderOnly: "/etcdserverpb.Maintenance/MoveLeader",
     SnapshotRequest => SnapshotResponse: "/etcdserverpb.Maintenance/Snapshot",
+}
+
+calls! { false:
+    KnownMembersRequest => MemberListResponse: "/etcdserverpb.Cluster/MemberList",
+    StatusRequest => StatusResponse: "/etcdserverpb.Maintenance/Status",
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -267,6 +274,10 @@ pub struct Member {
     #[prost(bool, tag = "5")]
     pub is_learner: bool,
 }
+
+/// A MemberListRequest to a member that may know no leader.
+#[derive(Clone, PartialEq, Message)]
+pub struct KnownMembersRequest {}
 
 #[derive(Clone, PartialEq, Message)]
 pub struct MemberListRequest {}

@@ -4,6 +4,7 @@
 //! timeout, is left for the next one. A request that changes something is sent again only if it was certainly not sent before.
 
 mod connection;
+mod latency;
 pub mod maintenance;
 mod messages;
 mod watch;
@@ -22,6 +23,7 @@ use crate::error::{Error, Failure};
 use crate::types::{Entry, Found, Lease, LeaseId, Listing, Operation, Outcome, Probe, Revision, Transaction};
 use crate::{Answer, Coord, Watch};
 use connection::{Connection, Token, failure, wants_new_token};
+use latency::Latency;
 use messages::*;
 
 /// Between two attempts of a call.
@@ -92,6 +94,7 @@ struct Shared {
     watches: AtomicUsize,
     /// Of the user. etcd forgets it after some minutes without a call.
     token: Mutex<Option<Token>>,
+    latency: Arc<Latency>,
 }
 
 /// Whether a request that may have been executed is sent again.
@@ -105,6 +108,10 @@ enum Repeat {
 impl Etcd {
     /// Reads no file and connects to nothing yet.
     pub fn new(options: Options) -> Result<Etcd, Error> {
+        Etcd::measured_by(options, Arc::default())
+    }
+
+    fn measured_by(options: Options, latency: Arc<Latency>) -> Result<Etcd, Error> {
         if options.endpoints.is_empty() {
             return Err(Error::Local("no address of etcd is given".to_owned()));
         }
@@ -116,13 +123,21 @@ impl Etcd {
             current: AtomicUsize::new(0),
             watches: AtomicUsize::new(0),
             token: Mutex::new(None),
+            latency,
         };
         Ok(Etcd { shared: Arc::new(shared) })
     }
 
     /// The same etcd, with connections of its own, for another runtime.
     pub fn apart(&self) -> Etcd {
-        Etcd::new(self.shared.options.clone()).expect("the options were accepted before")
+        let latency = Arc::clone(&self.shared.latency);
+        Etcd::measured_by(self.shared.options.clone(), latency).expect("the options were accepted before")
+    }
+
+    /// How long the slowest request of the last 10 to 20 seconds took, here and through those that are [`Etcd::apart`]. One that was
+    /// given up counts with the time until then. `None`: there was none.
+    pub fn slowest(&self) -> Option<Duration> {
+        self.shared.latency.slowest(Instant::now())
     }
 
     fn call<C: Call, T>(
@@ -145,7 +160,13 @@ impl Shared {
             let index = self.current.load(Relaxed);
             let left = until.saturating_duration_since(Instant::now());
             let wait = if repeat == Repeat::Always { left.min(share) } else { left };
-            let (why, is_sent) = match self.attempt(&self.connections[index], request.clone(), wait).await {
+            let begun = Instant::now();
+            let answer = self.attempt(&self.connections[index], request.clone(), wait).await;
+            // A member that cannot be reached says nothing about how fast etcd is.
+            if !matches!(answer, Err(Failure::NotSent(_))) {
+                self.latency.note(begun, Instant::now());
+            }
+            let (why, is_sent) = match answer {
                 Ok(answer) => return Ok(answer),
                 Err(Failure::Refused(error)) => return Err(Failure::Refused(error)),
                 Err(Failure::NotSent(why)) => (why, false),

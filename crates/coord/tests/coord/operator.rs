@@ -87,3 +87,26 @@ fn members_leader_space_and_snapshot() {
         .await;
     });
 }
+
+#[test]
+fn without_a_majority_the_members_say_that_there_is_no_leader() {
+    run(async {
+        let mut cluster = Cluster::start(3).await;
+        let etcd = cluster.etcd();
+        eventually("all know the leader", async || {
+            etcd.members().await.is_ok_and(|members| members.iter().all(coord::etcd::maintenance::Member::has_leader))
+        })
+        .await;
+        assert!(etcd.slowest().is_some());
+        cluster.kill(0);
+        cluster.kill(1);
+        let one = cluster.etcd_of(&[2], Duration::from_secs(2));
+        eventually("the last one knows none", async || {
+            let members = one.known_members().await.unwrap_or_default();
+            let answer = members.iter().filter(|member| member.status.is_ok()).count();
+            answer == 1 && !members.iter().any(coord::etcd::maintenance::Member::has_leader)
+        })
+        .await;
+        assert!(one.members().await.is_err(), "its list may be old");
+    });
+}

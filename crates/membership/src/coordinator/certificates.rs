@@ -128,7 +128,7 @@ pub async fn update(
         return Ok(false);
     }
     let members = etcd.members().await.map_err(|error| error.to_string())?;
-    if let Some(silent) = members.iter().find(|member| member.status.is_err()) {
+    if let Some(silent) = members.iter().find(|member| !member.has_leader()) {
         return Err(format!("the member {} does not answer, and etcd needs a majority", silent.name));
     }
     let lease = etcd.grant(TURN).await.map_err(|error| error.to_string())?;

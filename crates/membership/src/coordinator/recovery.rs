@@ -211,7 +211,7 @@ async fn becomes_alone(etcd: &mut Process, client: &Etcd) -> Result<(), Recovery
             return Err(RecoveryError::Ended(why));
         }
         match client.members().await {
-            Ok(members) if members.len() == 1 && members[0].status.is_ok() => return Ok(()),
+            Ok(members) if members.len() == 1 && members[0].has_leader() => return Ok(()),
             Err(error) if Instant::now() > until => return Err(error.into()),
             Ok(members) if Instant::now() > until => {
                 return Err(RecoveryError::Ended(format!("etcd still lists {} members", members.len())));

@@ -49,6 +49,8 @@ pub struct Figures {
     pub refused_otherwise: u64,
     /// Current: how many of the replicas that writes need do not keep up.
     pub replicas_missing: u64,
+    /// Current: of a database of a cluster. The cluster's records have that, so whoever knows them puts it here.
+    pub shards: Option<ShardFigures>,
     /// Current: it is a replica, and has no room for what its primary sends.
     pub is_full_replica: bool,
     /// Current: by its operator.
@@ -65,6 +67,33 @@ pub struct Figures {
     pub store: StoreStats,
     pub durability: Durability,
     pub replication: ReplicationFigures,
+}
+
+/// What the shards of a cluster's database lack of what its definition wants.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ShardFigures {
+    /// Shards that nobody serves.
+    pub down: u64,
+    /// Shards that want a replica in sync and have none.
+    pub alone: u64,
+    /// Copies that are not in sync, or are on a node that does not run.
+    pub copies_out_of_sync: u64,
+}
+
+/// What a member of a cluster sees of it. `None`: that is unknown.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ClusterFigures {
+    /// The cluster's records in etcd cannot be followed, so that what they say may be old.
+    pub etcd_is_away: bool,
+    /// A member of etcd answers, and none that does knows a leader.
+    pub etcd_has_no_leader: Option<bool>,
+    /// The slowest request of the last seconds.
+    pub etcd_slowest_us: Option<u64>,
+    pub nodes_down: Option<u64>,
+    /// Nobody leads the cluster, so that nobody names a primary.
+    pub has_no_controller: Option<bool>,
+    /// How far this node's clock and that of another one are apart at least.
+    pub clocks_apart_us: Option<u64>,
 }
 
 /// What of the dataset is kept. The booleans and all sizes are current; 0 stands for what has not happened.

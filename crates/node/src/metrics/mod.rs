@@ -21,7 +21,7 @@ mod table;
 pub mod whole;
 mod window;
 
-pub use figures::{Durability, Figures, Latencies, NodeFigures};
+pub use figures::{ClusterFigures, Durability, Figures, Latencies, NodeFigures, ShardFigures};
 pub use info::info;
 pub use machine::{Disk, Io, Machine, places};
 pub use reading::{NodeReading, NodeSpan, Reading, Span, Times};

@@ -1,6 +1,6 @@
 //! Owns one reading of a database or the node, and the interval between two readings. Never knows a file.
 
-use super::figures::{Figures, Latencies, NodeFigures};
+use super::figures::{ClusterFigures, Figures, Latencies, NodeFigures};
 use super::machine::Machine;
 use super::window::Lately;
 use super::{Scope, machine};
@@ -121,11 +121,13 @@ pub struct NodeReading {
     pub at_ms: u64,
     pub figures: NodeFigures,
     pub machine: Machine,
+    /// `None`: it is a member of none.
+    pub cluster: Option<ClusterFigures>,
 }
 
 impl NodeReading {
-    pub fn of(node: &Node, at_ms: u64) -> NodeReading {
-        NodeReading { at_ms, figures: node.figures(), machine: Machine::look(&machine::places(node)) }
+    pub fn of(node: &Node, cluster: Option<ClusterFigures>, at_ms: u64) -> NodeReading {
+        NodeReading { at_ms, figures: node.figures(), machine: Machine::look(&machine::places(node)), cluster }
     }
 }
 
@@ -140,6 +142,10 @@ impl NodeSpan<'_> {
     /// What follows from two looks at the machine. Unknown after the first one.
     pub fn machine(&self, of: impl Fn(&Machine, &Machine) -> f64) -> f64 {
         self.before.map_or(f64::NAN, |before| of(&before.machine, &self.now.machine))
+    }
+
+    pub fn cluster(&self, of: impl Fn(&ClusterFigures) -> Option<f64>) -> f64 {
+        self.now.cluster.as_ref().and_then(of).unwrap_or(f64::NAN)
     }
 
     /// The process's use of processors, in percent of one.

@@ -3,7 +3,7 @@
 
 use super::info::{self, Facts, Text, Value, kilobytes, one_line, ratio, seconds, seconds_ago, two_digits};
 use super::reading::{flag, percent, quotient};
-use super::{Chart, Figures, Fold, Info, Kind, Merge, NodeFigures, NodeSpan, Read, Row, Span, Unit};
+use super::{Chart, Figures, Fold, Info, Kind, Merge, NodeFigures, NodeSpan, Read, Row, ShardFigures, Span, Unit};
 use crate::database::Rate;
 use crate::memory::system_bytes;
 use Fold::{Mean, Peak};
@@ -77,6 +77,11 @@ const fn state(name: &'static str, merge: Merge, help: &'static str, read: fn(&F
 
 const fn real(name: &'static str, unit: Unit, merge: Merge, help: &'static str, read: fn(&Figures) -> f64) -> Row {
     row(name, Kind::Gauge, unit, merge, help, Read::Real(read))
+}
+
+/// Of a database of a cluster.
+fn of_shards(figures: &Figures, of: fn(&ShardFigures) -> u64) -> f64 {
+    figures.shards.as_ref().map_or(f64::NAN, |shards| of(shards) as f64)
 }
 
 /// Only INFO shows it.
@@ -425,10 +430,15 @@ pub(super) const TIERING: &[Row] = &[
     gauge("used_ram", Bytes, Sum, "RAM that the store counts against its limit.", |f| f.store.resident).info(Plain),
     gauge("used_ram_max", Bytes, Sum, "The most RAM that the store has counted.", |f| f.store.resident_max).info(Plain),
     gauge("ram_object_budget", Bytes, Sum, "RAM that objects may take; 0: no limit.", |f| f.store.object_budget).info(Plain),
+    gauge("ram_object_soft_bytes", Bytes, Sum, "Objects in RAM from which on values leave it; 0: no limit.", |f| f.store.object_soft_bytes).info(Plain),
+    gauge("ram_margin_bytes", Bytes, Sum, "RAM that is kept free below the limit for growth between two measurements; 0: no limit.", |f| f.store.margin_bytes).info(Plain),
     gauge("ram_object_bytes", Bytes, Sum, "Objects in RAM.", |f| f.store.object_bytes).info(Plain),
     gauge("ram_arena_bytes", Bytes, Sum, "What the arena holds for objects.", |f| f.store.arena_bytes).info(Plain),
+    gauge("ram_free_cell_bytes", Bytes, Sum, "Free cells of the arena's slabs.", |f| f.store.free_cell_bytes).info(Plain),
+    gauge("ram_slab_overhead_bytes", Bytes, Sum, "Headers and rests of the arena's slabs, which no object can have.", |f| f.store.slab_overhead_bytes).info(Plain),
     gauge("ram_writing_bytes", Bytes, Sum, "Objects that are being written to flash.", |f| f.store.writing_bytes).info(Plain),
     gauge("ram_index_bytes", Bytes, Sum, "RAM of the index.", |f| f.store.index_bytes).info(Plain).prometheus("flintkv_tier_index_bytes"),
+    gauge("ram_process_bytes", Bytes, Sum, "Used RAM that is neither the arena's nor the index: code, stacks, buffers, connections, and what the allocator holds free.", |f| f.store.resident.saturating_sub(f.store.arena_bytes + f.store.index_bytes)).info(Plain),
     gauge("ram_dataset_overhead", Bytes, Sum, "Used RAM without keys and values: the index, clients, buffers and a share of the process.", |f| f.store.resident.saturating_sub(f.store.object_bytes)).info(Plain).chart(240, Mean, "ram_overhead_bytes", "Memory", "RAM other than values", ""),
     gauge("keys", Count, Sum, "Keys of all logical databases.", |f| f.store.keys).prometheus("flintkv_tier_keys").chart(180, Mean, "keys", "Values", "Keys", ""),
     gauge("expires", Count, Sum, "Keys that expire.", |f| f.store.expires()).prometheus("flintkv_tier_expires"),
@@ -554,6 +564,9 @@ pub(super) const REPLICATION: &[Row] = &[
     gauge("replicas_missing", Count, Max, "Replicas that writes need (min-replicas-to-write) and that do not keep up.", |f| f.replicas_missing).prometheus("flintkv_replicas_missing").chart(770, Peak, "replicas_missing", "Replication", "Replicas missing", ""),
     real("replica_lag_bytes", Bytes, Max, "Bytes of the stream that the slowest replica has not received.", |f| f.replication.replicas.iter().map(|replica| replica.lag_bytes).max().map_or(f64::NAN, |bytes| bytes as f64)).chart(780, Peak, "replica_lag_bytes", "Replication", "Lag in bytes", ""),
     span("replica_lag_us", Us, |span| span.lag_ms_max.map_or(f64::NAN, |ms| ms as f64 * 1000.0)).chart(790, Peak, "replica_lag_us", "Replication", "Lag in time", "The age of the first change that the slowest replica has not received."),
+    real("shards_down", Count, Same, "Shards of a cluster's database that nobody serves.", |f| of_shards(f, |shards| shards.down)).chart(850, Peak, "shards_down", "Cluster", "Shards that are not served", ""),
+    real("shards_alone", Count, Same, "Shards of a cluster's database that want a replica in sync and have none.", |f| of_shards(f, |shards| shards.alone)).chart(860, Peak, "shards_alone", "Cluster", "Shards without a replica in sync", ""),
+    real("copies_out_of_sync", Count, Same, "Copies of a cluster's database that are not in sync, or are on a node that does not run.", |f| of_shards(f, |shards| shards.copies_out_of_sync)).chart(870, Peak, "copies_out_of_sync", "Cluster", "Copies out of sync", ""),
     lines(info::replicas),
     line("master_failover_state", Same, |x| x.figures.replication.failover.into()),
     line("master_replid", Same, |x| info::stream_id(x).into()),
@@ -611,4 +624,10 @@ pub(super) const NODE: &[Row] = &[
     node_span("flash_write_bytes", BytesPerS, |span| span.sum("flash_write_bytes")).chart(190, Mean, "flash_write_bytes", "Databases together", "Written to flash", "Bytes written to flash per second."),
     node_span("used_ram_bytes", Bytes, |span| span.sum("used_ram_bytes")).chart(200, Mean, "used_ram_bytes", "Databases together", "Used RAM", "RAM of all databases."),
     node_span("used_flash_bytes", Bytes, |span| span.sum("used_flash_bytes")).chart(210, Mean, "used_flash_bytes", "Databases together", "Used flash", "Flash of all databases."),
+    node_span("etcd_slowest_us", Us, |span| span.cluster(|c| Some(c.etcd_slowest_us? as f64))).chart(220, Peak, "etcd_slowest_us", "Cluster", "Slowest request to etcd", "How long the slowest of the node's requests to etcd of the last 10 to 20 seconds took."),
+    node_span("clocks_apart_us", Us, |span| span.cluster(|c| Some(c.clocks_apart_us? as f64))).chart(230, Peak, "clocks_apart_us", "Cluster", "Clocks apart", "How far the node's clock and that of another node with data are apart at least."),
+    node_span("nodes_down", Count, |span| span.cluster(|c| Some(c.nodes_down? as f64))).chart(240, Peak, "nodes_down", "Cluster", "Nodes that do not run", "Nodes of the cluster that do not run, as this one sees it."),
+    node_span("no_controller", State, |span| span.cluster(|c| c.has_no_controller.map(flag))).chart(250, Peak, "no_controller", "Cluster", "No controller", "1 while nobody leads the cluster, so that no primary is named when a node is lost."),
+    node_span("etcd_away", State, |span| span.cluster(|c| Some(flag(c.etcd_is_away)))).chart(260, Peak, "etcd_away", "Cluster", "No etcd", "1 while the node cannot follow the cluster's records in etcd."),
+    node_span("etcd_no_leader", State, |span| span.cluster(|c| c.etcd_has_no_leader.map(flag))).chart(270, Peak, "etcd_no_leader", "Cluster", "No leader of etcd", "1 while the members of etcd that answer know no leader: less than a majority of them is there."),
 ];

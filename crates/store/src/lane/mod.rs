@@ -671,10 +671,10 @@ impl Lane {
         if budget == usize::MAX || arena.evacuating() > 0 {
             return;
         }
-        let (held, used, wanted) = (arena.slab_bytes(), arena.used_bytes(), self.store.tier.slabs_to_empty(arena));
-        if wanted > 0 && held - used.min(held) >= wanted {
+        let (used, free, wanted) = (arena.used_bytes(), arena.free_bytes(), self.store.tier.slabs_to_empty(arena));
+        if wanted > 0 && free >= wanted {
             // Choose slabs below the average fill, so that their objects fit into the other slabs.
-            self.sparse = arena.evacuate(used * 100 / held + 2, wanted / SLAB_BYTES + 1);
+            self.sparse = arena.evacuate(used * 100 / (used + free) + 2, wanted / SLAB_BYTES + 1);
             self.store.tier.crowded.store(self.sparse.is_empty(), Relaxed);
         }
     }

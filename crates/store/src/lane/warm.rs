@@ -20,9 +20,8 @@ const READS_MAX: usize = 32;
 /// Maximum number of leaves that a slice visits, and the minimum time between two slices.
 const LEAVES_MAX: usize = 64;
 pub(super) const WARM_EVERY_MS: u64 = 2;
-/// Percentage of the objects' budget up to which a warming fills RAM. The clock hand begins to demote a little above
-/// this.
-const ROOM_SHARE: usize = 85;
+/// A warming leaves one part in this many of the room free that objects have before values leave RAM.
+const ROOM_LEFT_PART: usize = 32;
 
 /// Where a lane continues. Leaves are visited in the order of their hashes.
 #[derive(Clone, Copy)]
@@ -43,8 +42,8 @@ impl Store {
     /// Whether RAM has room for values that no command needs yet.
     fn has_room_to_warm(&self) -> bool {
         let (tier, arena) = (&self.tier, &self.arena);
-        let room = tier.budget() / 100 * ROOM_SHARE;
-        !self.is_force_demote() && tier.excess(arena) == 0 && arena.used_bytes() < room
+        let soft = tier.soft();
+        !self.is_force_demote() && tier.excess(arena) == 0 && arena.used_bytes() < soft - soft / ROOM_LEFT_PART
     }
 }
 

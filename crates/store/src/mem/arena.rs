@@ -157,12 +157,20 @@ struct Line {
     used: AtomicUsize,
     /// Resident bytes of slabs in use. Written only under the lock.
     held: AtomicUsize,
+    /// Bytes of these slabs that no cell can have. Written only under the lock.
+    overhead: AtomicUsize,
 }
 
 impl Line {
     /// Counts `pages` more, or fewer, resident pages. The caller holds the lock.
     fn hold(&self, pages: isize) {
         self.held.store(self.held.load(Relaxed).wrapping_add_signed(pages * PAGE as isize), Relaxed);
+    }
+
+    /// Counts a slab of this class that comes into use, or that leaves (`by` = -1). The caller holds the lock.
+    fn count_slab(&self, class: usize, by: isize) {
+        let overhead = (SLAB_BYTES - slab_layout(class).0 * class_bytes(class)) as isize;
+        self.overhead.store(self.overhead.load(Relaxed).wrapping_add_signed(by * overhead), Relaxed);
     }
 }
 
@@ -212,6 +220,7 @@ impl Arena {
             shard: Mutex::new(Shard { room: [std::ptr::null_mut(); CLASSES] }),
             used: AtomicUsize::new(0),
             held: AtomicUsize::new(0),
+            overhead: AtomicUsize::new(0),
         };
         Arena {
             lines: (0..workers.max(1)).map(|_| line()).collect(),
@@ -252,6 +261,16 @@ impl Arena {
         self.lines.iter().map(|line| line.held.load(Relaxed)).sum::<usize>() + self.large.load(Relaxed)
     }
 
+    /// Bytes of slabs in use that no cell can have: their headers, and the rests at their ends.
+    pub fn overhead_bytes(&self) -> usize {
+        self.lines.iter().map(|line| line.overhead.load(Relaxed)).sum()
+    }
+
+    /// Bytes of free cells in slabs in use.
+    pub fn free_bytes(&self) -> usize {
+        self.slab_bytes().saturating_sub(self.overhead_bytes() + self.used_bytes())
+    }
+
     /// Counts a change of `by` bytes in the memory of boxed values, which is outside the arena.
     pub fn count_boxed(&self, by: isize) {
         self.large.fetch_add(by as usize, Relaxed);
@@ -272,6 +291,7 @@ impl Arena {
             slab = self.new_slab(which, class);
             // SAFETY: just made.
             line.hold(unsafe { (*slab).touched } as isize);
+            line.count_slab(class, 1);
             shard.link(slab);
         }
         // SAFETY: the slab belongs to this shard, whose lock is held, and has room: a free or a fresh cell.
@@ -334,6 +354,7 @@ impl Arena {
                 }
                 let touched = (*slab).touched;
                 line.hold(-(touched as isize));
+                line.count_slab(class, -1);
                 (*slab).owner.store(0, Relaxed);
                 self.give_back(slab.cast(), touched);
             } else if !(*slab).listed && !(*slab).evacuated {

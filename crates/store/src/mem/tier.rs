@@ -6,9 +6,11 @@
 //! objects' budget.
 //!
 //! ```text
-//! 0 ── objects' bytes ──────────── soft 90 % ──────── hard 97 % ── budget
-//!        nothing happens           slices of demotion   writers wait for flash writes
+//! 0 ── objects' bytes ─────────── soft ──────────────── hard ────────────── budget ── margin ── RAM limit
+//!        nothing happens           slices of demotion    writers wait for flash writes
 //! ```
+//! The distances are room for what may come while something leaves. That depends on the machine and the load, not on the limit,
+//! so of a large limit they are a small part.
 //!
 //! What clients ask for at once (replies, queries, transactions) is *lent*: see [`lend`](super::lend). Lent memory is
 //! taken from the objects' budget at once, before it is measured.
@@ -50,17 +52,22 @@ pub enum Full {
     Ram = 2,
 }
 
-/// Maximum of the margin in addition to a hundredth of the limit. The growth in 10 ms depends on the machine, not on the limit.
-const MARGIN_BYTES_MAX: u64 = 8 << 20;
-
 pub(crate) struct Tier {
     ram_limit: AtomicU64,
     limit_of: LimitOf,
+    /// The most that [`Tier::step`] is.
+    step_max: usize,
     policy: AtomicU8,
     /// The force-demote mode: no value stays in RAM, see `force_demote`.
     pub force_demote: AtomicBool,
     /// Bytes that objects may take.
     budget: AtomicUsize,
+    /// Bytes of objects from which on values leave RAM.
+    soft: AtomicUsize,
+    /// Bytes of objects from which on writers wait: values that reads bring in, and commands that were admitted before, may come above it.
+    hard: AtomicUsize,
+    /// Bytes of slabs that no object can have, as last measured.
+    overhead: AtomicUsize,
     resident: AtomicU64,
     resident_max: AtomicU64,
     /// The resident bytes that are not objects, as last measured.
@@ -71,6 +78,8 @@ pub(crate) struct Tier {
     other_min: AtomicU64,
     /// Bytes of objects being written to flash.
     pub writing: AtomicUsize,
+    /// The same lately.
+    writing_lately: Lately,
     /// A [`Full`].
     full: AtomicU8,
     /// Slabs must be emptied but none could be chosen, so only demotion can empty them.
@@ -93,9 +102,26 @@ pub const LARGE_BYTES: usize = 1 << 20;
 /// that is written, and what another worker reads back.
 const LARGE_COPIES: u64 = 5;
 
-/// The part of the limit that is kept free for growth between two measurements, mainly values that reads bring in.
+/// The part of the limit that is kept free for growth of other memory between two measurements (buffers of reads and connections,
+/// leaves of the index), and for the kernel's counters of resident pages, which lag by some pages for each processor.
 fn margin(limit: u64) -> u64 {
-    limit / 100 + (limit / 20).min(MARGIN_BYTES_MAX)
+    (limit / 16).min(MARGIN_BYTES + limit / 512)
+}
+
+const MARGIN_BYTES: u64 = 6 << 20;
+
+/// The most that the unit of the distances between levels has for each worker: a unit of writes. Workers fill RAM at the same time.
+const STEP_BYTES: usize = 1 << 20;
+
+/// The objects' bytes from which on values leave RAM, and those from which on writers wait. Slabs of `overhead` more bytes hold
+/// the objects, and some cells are free.
+///
+/// `writing`: the most bytes that were lately being written to flash at once. They take RAM until they are written, so values begin
+/// to leave that much earlier: otherwise writers would wait although the device keeps up.
+fn soft_and_hard(budget: usize, step: usize, overhead: usize, writing: usize) -> (usize, usize) {
+    let hard = (budget - 2 * step).saturating_sub(overhead);
+    let gap = writing.min(budget / 16).max(2 * step);
+    (hard.saturating_sub(gap), hard)
 }
 
 /// The period of `Lately`, which keeps the maximum of the last one to two periods.
@@ -124,20 +150,24 @@ impl Lately {
 }
 
 impl Tier {
-    pub fn new(ram_limit: u64, limit_of: LimitOf, policy: Policy) -> Tier {
-        let budget = if ram_limit == 0 { usize::MAX } else { to_usize(ram_limit) / 10 * 8 };
-        Tier {
+    pub fn new(ram_limit: u64, limit_of: LimitOf, policy: Policy, workers: usize) -> Tier {
+        let tier = Tier {
             ram_limit: AtomicU64::new(ram_limit),
             limit_of,
+            step_max: workers.max(2) * STEP_BYTES,
             policy: AtomicU8::new(policy as u8),
             force_demote: AtomicBool::new(false),
-            budget: AtomicUsize::new(budget),
+            budget: AtomicUsize::new(usize::MAX),
+            soft: AtomicUsize::new(usize::MAX),
+            hard: AtomicUsize::new(usize::MAX),
+            overhead: AtomicUsize::new(0),
             resident: AtomicU64::new(0),
             resident_max: AtomicU64::new(0),
             other: AtomicU64::new(0),
             lent: Lent::new(ram_limit),
             other_min: AtomicU64::new(0),
             writing: AtomicUsize::new(0),
+            writing_lately: Lately::default(),
             full: AtomicU8::new(Full::No as u8),
             crowded: AtomicBool::new(false),
             next_stripe: AtomicU32::new(0),
@@ -145,7 +175,28 @@ impl Tier {
             boxed: Lately::default(),
             large: Lately::default(),
             copies_large: AtomicBool::new(false),
+        };
+        if ram_limit > 0 {
+            // Until the first measurement.
+            tier.set_budget(to_usize(ram_limit) / 10 * 8);
         }
+        tier
+    }
+
+    /// The unit of the distances between levels.
+    #[inline]
+    fn step(&self, budget: usize) -> usize {
+        (budget / 64).min(self.step_max)
+    }
+
+    fn set_budget(&self, budget: usize) {
+        let (soft, hard) = match budget {
+            usize::MAX => (usize::MAX, usize::MAX),
+            _ => soft_and_hard(budget, self.step(budget), self.overhead.load(Relaxed), self.writing_lately.lately()),
+        };
+        self.budget.store(budget, Relaxed);
+        self.soft.store(soft, Relaxed);
+        self.hard.store(hard, Relaxed);
     }
 
     /// Must be called when something has left RAM, or when nothing needs to leave.
@@ -173,7 +224,7 @@ impl Tier {
     pub fn set_ram_limit(&self, bytes: u64, arena: &Arena) {
         self.ram_limit.store(bytes, Relaxed);
         match bytes {
-            0 => self.budget.store(usize::MAX, Relaxed),
+            0 => self.set_budget(usize::MAX),
             _ => {
                 self.other.store(self.measured_other(self.resident(), arena), Relaxed);
                 self.renew_budget();
@@ -229,6 +280,8 @@ impl Tier {
         self.resident_max.fetch_max(resident, Relaxed);
         self.boxed.saw(arena.boxed_bytes(), now_ms);
         self.large.saw(0, now_ms);
+        self.overhead.store(arena.overhead_bytes(), Relaxed);
+        self.writing_lately.saw(self.writing.load(Relaxed), now_ms);
         self.other.store(self.measured_other(resident, arena), Relaxed);
         self.renew_lent();
         self.renew_budget();
@@ -251,7 +304,7 @@ impl Tier {
         let budget = (limit - margin(limit)).saturating_sub(other);
         let copies = (LARGE_COPIES * self.large.lately() as u64).min(budget / 2);
         let budget = (budget - copies).max(limit / 64);
-        self.budget.store(to_usize(budget), Relaxed);
+        self.set_budget(to_usize(budget));
     }
 
     /// The resident bytes that are not objects.
@@ -291,27 +344,40 @@ impl Tier {
         self.budget.load(Relaxed)
     }
 
+    /// Bytes of objects from which on values leave RAM.
+    #[inline]
+    pub fn soft(&self) -> usize {
+        self.soft.load(Relaxed)
+    }
+
+    /// The part of the RAM limit that neither objects nor other memory should take.
+    pub fn margin(&self) -> u64 {
+        margin(self.ram_limit())
+    }
+
     /// Bytes that should leave RAM, in addition to those already being written.
     #[inline]
     pub fn excess(&self, arena: &Arena) -> usize {
-        let budget = self.budget();
-        if budget == usize::MAX {
+        let soft = self.soft();
+        if soft == usize::MAX {
             return 0;
         }
         let used = arena.used_bytes();
-        let over = used.saturating_sub(budget / 10 * 9);
+        let over = used.saturating_sub(soft);
         // Emptying slabs needs room in other slabs. If that room is missing, more bytes must leave.
-        let room = arena.slab_bytes().saturating_sub(used);
-        let room = if self.crowded.load(Relaxed) { 0 } else { room };
-        let crowd = (self.slabs_to_empty(arena) * 5 / 4).saturating_sub(room);
+        let room = || if self.crowded.load(Relaxed) { 0 } else { arena.free_bytes() };
+        let crowd = match self.slabs_to_empty(arena) {
+            0 => 0,
+            bytes => (bytes * 5 / 4).saturating_sub(room()),
+        };
         over.max(crowd).saturating_sub(self.writing.load(Relaxed))
     }
 
-    /// Bytes of slabs that must be emptied and given back, because the budget has shrunk (the index grows) or object sizes
-    /// have changed. It starts at 97 % of the budget and goes down to 92 %, so that it happens seldom.
+    /// Bytes of slabs that must be emptied and given back, because the budget has shrunk (the index grows), or other cells are
+    /// needed than have become free. Some are emptied at once, so that it happens seldom.
     pub fn slabs_to_empty(&self, arena: &Arena) -> usize {
         let (budget, slabs) = (self.budget(), arena.slab_bytes());
-        if budget == usize::MAX || slabs <= budget / 100 * 97 { 0 } else { slabs - budget / 100 * 92 }
+        if slabs <= budget { 0 } else { slabs - (budget - 2 * self.step(budget)) }
     }
 
     #[inline]
@@ -321,7 +387,7 @@ impl Tier {
 
     /// The bytes that may come before writers must wait.
     pub fn room(&self, arena: &Arena) -> usize {
-        (self.budget() / 100 * 97).saturating_sub(arena.used_bytes())
+        self.hard.load(Relaxed).saturating_sub(arena.used_bytes())
     }
 
     /// Whether objects leave room for `bytes` more of any kind.
@@ -335,8 +401,9 @@ impl Tier {
             // The process itself takes more than the limit, so nothing can be moved out to make room.
             return Admission::Full;
         }
-        let hard = arena.used_bytes() + bytes > budget / 100 * 97 || arena.slab_bytes() + bytes > budget / 100 * 101;
-        match (hard, self.full()) {
+        let is_over = arena.used_bytes() + bytes > self.hard.load(Relaxed)
+            || arena.slab_bytes() + bytes > budget + self.step(budget);
+        match (is_over, self.full()) {
             (false, _) => Admission::Open,
             (true, Full::No) => Admission::Slow,
             (true, Full::Flash | Full::Ram) => Admission::Full,
@@ -353,7 +420,7 @@ mod tests {
     fn recently_freed_memory_does_not_shrink_the_budget() {
         const MB: usize = 1 << 20;
         let arena = Arena::new(1);
-        let tier = Tier::new(100 << 20, LimitOf::Process, Policy::NoEviction);
+        let tier = Tier::new(100 << 20, LimitOf::Process, Policy::NoEviction, 2);
         arena.count_boxed(60 * MB as isize);
         tier.measured(80 << 20, &arena, 5_000);
         let budget = tier.budget();
@@ -373,7 +440,7 @@ mod tests {
     fn a_reservation_shrinks_the_budget_until_it_ends() {
         const MB: usize = 1 << 20;
         let arena = Arena::new(1);
-        let tier = Tier::new(100 << 20, LimitOf::Process, Policy::NoEviction);
+        let tier = Tier::new(100 << 20, LimitOf::Process, Policy::NoEviction, 2);
         tier.measured(30 << 20, &arena, 1_000);
         let budget = tier.budget();
         tier.reserve(14 << 20, &arena);
