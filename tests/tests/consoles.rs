@@ -348,6 +348,79 @@ fn events_and_alerts_of_all_nodes_are_shown_together() {
     assert!(!get(&cluster, 0, "/cluster/events")["events"].as_array().unwrap().is_empty());
 }
 
+/// What an operator is told, first when all is well, then without a node, then without a majority of etcd.
+#[test]
+fn alerts_tell_of_replicas_nodes_and_etcd() {
+    let mut cluster = Cluster::start(&[Role::Data, Role::Data, Role::Quorum], &[]);
+    let limits = [
+        "--memory-limit",
+        "200mb",
+        "--ram-limit",
+        "200mb",
+        "--replicas",
+        "1",
+        "--replication",
+        "sync",
+        "--persistence",
+    ];
+    cluster.create("orders", 2, &[&limits[..], &["none"]].concat());
+    let admin = log_in(&cluster.members[0], "admin", PASSWORD).unwrap();
+    let get = |cluster: &Cluster, path: &str| ask(&cluster.members[0], "GET", path, &admin, None).2;
+    // The value that the rule of a metric has judged last; null: it is unknown.
+    let judged = |cluster: &Cluster, scope: &str, rule: &str| {
+        let alerts = get(cluster, "/alerts");
+        let is_it = |state: &&Value| state["rule_id"] == rule && state["scope"] == scope;
+        alerts["states"].as_array().and_then(|states| states.iter().find(is_it)).map(|state| state["value"].clone())
+    };
+    let has = |cluster: &Cluster, scope: &str, wanted: &[(&str, Option<f64>)]| {
+        eventually(&format!("{wanted:?}"), || {
+            wanted.iter().all(|(rule, value)| judged(cluster, scope, rule) == Some(json!(value)))
+        });
+    };
+    let orders = "database:orders";
+    has(
+        &cluster,
+        orders,
+        &[("shards-down", Some(0.0)), ("shards-alone", Some(0.0)), ("copies-out-of-sync", Some(0.0))],
+    );
+    let well = [("nodes-down", 0.0), ("no-controller", 0.0), ("etcd-away", 0.0), ("etcd-no-leader", 0.0)];
+    has(&cluster, "node", &well.map(|(rule, value)| (rule, Some(value))));
+    for rule in ["etcd-slowest-us", "clocks-apart-us"] {
+        eventually(rule, || judged(&cluster, "node", rule).is_some_and(|value| value.is_number()));
+    }
+    let shown = get(&cluster, "/cluster");
+    assert_eq!(shown["leader"], "n3", "the node that only votes");
+    let of_nodes = |field: &str| -> Vec<u64> {
+        shown["nodes"].as_array().unwrap().iter().map(|node| node[field].as_u64().unwrap()).collect()
+    };
+    let (mut copies, mut primaries) = (of_nodes("shards"), of_nodes("primaries"));
+    copies.sort_unstable();
+    primaries.sort_unstable();
+    assert_eq!((copies, primaries), (vec![0, 2, 2], vec![0, 1, 1]));
+    assert_eq!(get(&cluster, "/cluster/etcd")["members"][0]["has_leader"], true);
+
+    cluster.members[1].kill_node();
+    has(
+        &cluster,
+        orders,
+        &[("shards-down", Some(0.0)), ("shards-alone", Some(2.0)), ("copies-out-of-sync", Some(2.0))],
+    );
+    has(&cluster, "node", &[("nodes-down", Some(1.0))]);
+    let operations = get(&cluster, "/operations");
+    let failover = operations.as_array().unwrap().iter().find(|one| one["kind"] == "failover").unwrap();
+    let (from, to) = (&failover["failover"]["from"], &failover["failover"]["to"]);
+    assert_eq!((from, to), (&json!("n2"), &json!("n1")), "{failover}");
+
+    // The last member says that it knows no leader; what the records say may be old.
+    cluster.members[1].stop_coordinator();
+    cluster.members[2].stop_node();
+    has(&cluster, "node", &[("etcd-away", Some(1.0)), ("etcd-no-leader", Some(1.0)), ("nodes-down", None)]);
+    has(&cluster, orders, &[("shards-alone", None)]);
+    let etcd = get(&cluster, "/cluster/etcd");
+    let answers = etcd["members"].as_array().unwrap().iter().filter(|member| member["trouble"].is_null());
+    assert_eq!(answers.map(|member| member["has_leader"].clone()).collect::<Vec<_>>(), [json!(false)], "{etcd}");
+}
+
 fn now_ms() -> u64 {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     since.expect("after 1970").as_millis() as u64
