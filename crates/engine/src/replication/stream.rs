@@ -174,7 +174,9 @@ impl Stream {
     pub fn change_id(&self, id: Id) {
         self.with(|state| {
             if state.mark.id != id {
-                state.earlier.extend(state.mark.second);
+                // After a crash that has lost the end of the stream, the second id may say more than is there.
+                let offset = state.mark.offset;
+                state.earlier.extend(state.mark.second.map(|(id, to)| (id, to.min(offset))));
                 if state.earlier.len() > EARLIER_MAX {
                     state.earlier.pop_front();
                 }
@@ -417,6 +419,16 @@ mod tests {
         let known = marks.iter().filter(|mark| stream.shared(&mark.id) == Some(mark.offset)).count();
         assert_eq!(known, EARLIER_MAX + 1);
         assert!(stream.shared(&marks[0].id).is_none());
+    }
+
+    #[test]
+    fn what_a_crash_has_lost_is_shared_with_nobody() {
+        let (stream, [second, third]) = (Stream::default(), [new_id(), new_id()]);
+        // The second id was given up at a place that is not there any more.
+        stream.prepare(Mark { second: Some((second, 150)), ..begin(100) }, 0, None);
+        let own = stream.mark().unwrap().id;
+        stream.change_id(third);
+        assert_eq!([own, second].map(|id| stream.shared(&id)), [Some(100); 2]);
     }
 
     #[test]
