@@ -263,9 +263,10 @@ fn a_client_that_sends_more_than_there_is_room_for() {
 fn a_transaction_that_writes_much() {
     const MULTI: &str = "MULTI of 400 and of 1,000 × SET of 10 KB";
     for (journal, may_be_refused) in [("no", false), ("yes", true)] {
-        within_the_limit_of(&format!("{MULTI}, appendonly {journal}"), 64, &[("appendonly", journal)], |node| {
+        within_the_limit_of(&format!("{MULTI}, appendonly {journal}"), 80, &[("appendonly", journal)], |node| {
             let mut client = node.connect();
-            // With a journal it needs 19 MB at once. On a busy machine, the node may not have given the memory of the
+            // With a journal it needs 19 MB at once. Half of what the process itself leaves may be lent; of 64 MB that is hardly more, because the
+            // code of an unoptimised build takes tens of them. On a busy machine, the node may not have given the memory of the
             // demoted objects back within five seconds: then the client gets an error and tries again.
             let mut tries = (0..10).map(|_| transact(&mut client, "a", 400));
             assert_eq!(tries.find(|tried| !tried.as_ref().is_err_and(|error| is_out_of_memory(error))), Some(Ok(400)));
