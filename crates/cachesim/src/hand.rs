@@ -15,7 +15,7 @@ impl Hand {
         Hand { order: shuffled(setup.keys, &mut Rng::new(setup.seed)), next: 0 }
     }
 
-    /// The next key, and whether it ends a revolution.
+    /// The next key, and whether it ends a turn.
     pub fn advance(&mut self) -> (Key, bool) {
         let key = self.order[self.next];
         self.next = (self.next + 1) % self.order.len();

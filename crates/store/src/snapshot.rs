@@ -184,7 +184,8 @@ impl<D: Dumper> Gathered<D> {
             self.noted.lock().cold.push(note);
             Ok(ENTRY_COST)
         };
-        let Some(object) = entry.object() else { return note(entry.word()) };
+        // The reference bit of a note says that the value was in RAM.
+        let Some(object) = entry.object() else { return note(entry.word().with_referenced(false)) };
         if self.on_flash == OnFlash::Stay && object.is_in_parts() {
             let saved = save_parts(object);
             let cost = ENTRY_COST + saved.len();

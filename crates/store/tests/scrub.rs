@@ -19,16 +19,18 @@ fn value(key: u64) -> Vec<u8> {
     (0..500).map(|_| random.draw() as u8).collect()
 }
 
+fn set(node: &mut Node, key: u64) {
+    assert!(node.make_room());
+    node.run(0, &[&key.to_le_bytes()], |ks, keys| {
+        ks.set_string(&keys[0], &value(key), None);
+        Ok(())
+    })
+    .unwrap();
+}
+
 fn filled() -> Node {
     let mut node = Node::new(7, RAM, FLASH, Codec::Lz4, Policy::NoEviction);
-    for key in 0..KEYS {
-        assert!(node.make_room());
-        node.run(0, &[&key.to_le_bytes()], |ks, keys| {
-            ks.set_string(&keys[0], &value(key), None);
-            Ok(())
-        })
-        .unwrap();
-    }
+    (0..KEYS).for_each(|key| set(&mut node, key));
     // A new interval begins a new round.
     node.store.set_scrub_interval(INTERVAL_MS);
     node
@@ -69,7 +71,13 @@ fn a_round_reads_everything_once_in_the_interval_and_no_faster() {
 fn values_that_were_used_come_back_before_they_are_asked_for() {
     let mut node = filled();
     node.store.set_scrub_interval(0);
-    let used: Vec<u64> = (0..KEYS).step_by(4).collect();
+    // Others are used until the clock hand has forgotten that those between were loaded not long ago.
+    let (read, written) = (KEYS / 8, KEYS / 2);
+    for number in 0..3 * KEYS {
+        set(&mut node, written + number % (KEYS - written));
+        node.get(0, &(number % read).to_le_bytes()).unwrap();
+    }
+    let used: Vec<u64> = (read..written).step_by(4).collect();
     for key in &used {
         // RAM is full: the first access is noted only.
         node.get(0, &key.to_le_bytes()).unwrap();

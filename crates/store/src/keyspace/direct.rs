@@ -50,7 +50,7 @@ pub(crate) fn install(
         store.commit_leave(Leave::expired(table_id, Some(key.name), now_ms), database, slot, Some(effects));
         return Ok(None);
     };
-    let stays = word.is_referenced() || store.tier.excess(&store.arena) == 0;
+    let stays = word.is_referenced() || store.tier.has_room(&store.arena);
     object.mark_fresh();
     let address = object.view().address();
     database.warm(store, slot, hash, object, u8::from(stays));

@@ -2,7 +2,9 @@
 //!
 //! Generalised CLOCK: every access increments an entry's frequency (0 to 3). The hand decrements it when it passes, and an entry
 //! at zero is a victim. A new key begins at zero, so it is on probation, as in S3-FIFO. If RAM is full, a value read from
-//! flash stays only at its second access; the cold entry's reference bit remembers the first.
+//! flash stays only at its second access; the cold entry's reference bit remembers the first. A value that leaves RAM also
+//! leaves this bit, because it was used when it came. The hand clears it when it passes, except in some turns: see
+//! [`Turn`](crate::mem::tier::Turn). docs/internals/memory.md has the simulated hit ratios.
 
 use crate::counters::Counter;
 use crate::keyspace::commit::Leave;
@@ -140,10 +142,13 @@ impl ClockHand {
         entries.iter().for_each(Entry::prefetch_object);
         let resumed = std::mem::take(&mut self.parts);
         let from = self.high;
+        let (forgets, mut met, mut idle) = (store.tier.turn.forgets(), 0, 0);
         for (at, entry) in entries.iter_mut().enumerate().filter(|(_, entry)| entry.high() >= from) {
             let (high, word) = (entry.high(), entry.word());
             let Some(object) = entry.object() else {
-                entry.set_referenced(false);
+                if forgets {
+                    entry.set_referenced(false);
+                }
                 continue;
             };
             if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
@@ -177,10 +182,12 @@ impl ClockHand {
                 }
                 continue;
             }
+            met += 1;
             if word.frequency() > 0 {
                 entry.set_frequency(word.frequency() - 1);
                 continue;
             }
+            idle += 1;
             if object.is_writing() {
                 continue;
             }
@@ -231,6 +238,7 @@ impl ClockHand {
                 }
             }
         }
+        store.tier.turn.meets(met, idle);
         if demoted > 0 {
             database.hot -= demoted;
             store.cold.fetch_add(demoted as u64, Relaxed);
@@ -399,6 +407,9 @@ impl ClockHand {
 
     fn next_stripe(&mut self, store: &Store) {
         self.stripe = store.tier.next_stripe.fetch_add(1, Relaxed) as usize % STRIPES;
+        if self.stripe == 0 {
+            store.tier.turn.ends();
+        }
         (self.table_id, self.high) = (0, 0);
     }
 }

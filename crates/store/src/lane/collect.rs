@@ -46,6 +46,8 @@ struct Need {
 enum Relocated {
     Moved,
     Evicted,
+    /// Moved and not evicted, because it was used lately.
+    Spared,
     NoRoom,
 }
 
@@ -235,8 +237,11 @@ impl Lane {
             return false;
         }
         while let Some(record) = collect.backlog.pop() {
-            match self.relocate(&record, collect.why) {
+            // At most half of a segment's records may stay, so that eviction always makes room.
+            let spares = collect.spared < collect.evicted;
+            match self.relocate(&record, collect.why, spares) {
                 Relocated::Moved => {}
+                Relocated::Spared => collect.spared += 1,
                 Relocated::Evicted => collect.evicted += 1,
                 Relocated::NoRoom => {
                     collect.backlog.push(record);
@@ -391,12 +396,14 @@ impl Lane {
         self.collect = Some(collect);
     }
 
-    /// Moves a record to the relocation stream. Removes its key instead if it has expired or must be evicted.
-    fn relocate(&mut self, record: &Gathered, why: Purpose) -> Relocated {
+    /// Moves a record to the relocation stream. Removes its key instead if it has expired or must be evicted. `spares`: a value
+    /// that was used lately is not evicted.
+    fn relocate(&mut self, record: &Gathered, why: Purpose, spares: bool) -> Relocated {
         let evict = why == Purpose::Eviction;
         let store = self.store.clone();
         let place = place_of(record.page, record.pages);
         let part = part_name(record.kind, &record.bytes[..record.key]);
+        let mut spared = false;
         if let Some(name) = part {
             if evict && store.evict_split(name.id, self.now_ms) {
                 return Relocated::Evicted;
@@ -416,11 +423,13 @@ impl Lane {
                 return Relocated::Moved;
             }
             let word = database.table.word(slot);
-            let is_idle = !word.is_hot() && !word.is_referenced();
-            if evict && owned && is_idle && store.tier.policy().evicts(word.has_expiry()) {
-                let name = Some(&record.bytes[..record.key]);
-                store.commit_leave(Leave::evicted(record.table_id, name, self.now_ms), database, slot, None);
-                return Relocated::Evicted;
+            if evict && owned && !word.is_hot() && store.tier.policy().evicts(word.has_expiry()) {
+                spared = spares && word.is_referenced() && store.tier.turn.forgets();
+                if !spared {
+                    let name = Some(&record.bytes[..record.key]);
+                    store.commit_leave(Leave::evicted(record.table_id, name, self.now_ms), database, slot, None);
+                    return Relocated::Evicted;
+                }
             }
         }
         if !why.moves() {
@@ -448,6 +457,7 @@ impl Lane {
             origin: part.map_or(Origin::Flash(place), |name| Origin::FlashPart { name, from: place }),
         };
         match self.add(SegmentStream::Relocated, copied, item) {
+            Verdict::Taken if spared => Relocated::Spared,
             Verdict::Taken => Relocated::Moved,
             Verdict::Stop | Verdict::Keep => Relocated::NoRoom,
         }

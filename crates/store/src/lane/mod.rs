@@ -926,8 +926,7 @@ fn put_in_ram(
         Some(value) => Object::new_boxed(&store.arena, &parts, value),
         None => Object::new(&store.arena, &parts, &[record.value]),
     };
-    let has_room = || word.is_referenced() || store.tier.excess(&store.arena) == 0;
-    let stays = !store.is_force_demote() && has_room();
+    let stays = !store.is_force_demote() && (word.is_referenced() || store.tier.has_room(&store.arena));
     object.mark_fresh();
     let address = object.view().address();
     database.warm(store, slot, hash, object, u8::from(stays));

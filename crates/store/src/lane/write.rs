@@ -258,7 +258,8 @@ impl Lane {
                 if !entry.hot().is_written_by(write) {
                     return;
                 }
-                let cold = Word::cold(item.hash, place, item.kind, item.expiry.is_some(), false);
+                // It was used when it came into RAM.
+                let cold = Word::cold(item.hash, place, item.kind, item.expiry.is_some(), true);
                 store.segments.born(place);
                 if leaves {
                     store.counters.add(Counter::DemotionsWritten, 1);

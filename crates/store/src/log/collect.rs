@@ -22,6 +22,8 @@ pub(crate) struct Collect {
     pub unwritten: bool,
     /// Number of evicted keys.
     pub evicted: u64,
+    /// Number of records that were moved and not evicted, because they were used lately.
+    pub spared: u64,
     /// The expiry times that were found, for [`Purpose::Expiry`].
     pub expiries: Expiries,
 }
@@ -69,6 +71,7 @@ impl Collect {
             damaged: false,
             unwritten: false,
             evicted: 0,
+            spared: 0,
             expiries: Expiries::default(),
         }
     }

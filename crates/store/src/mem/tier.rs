@@ -86,6 +86,8 @@ pub(crate) struct Tier {
     pub crowded: AtomicBool,
     /// The stripe where the next worker that needs victims starts. All workers share one round.
     pub next_stripe: AtomicU32,
+    /// What the clock hand meets in its turn over all stripes.
+    pub turn: Turn,
     /// The value of `next_stripe` when some worker last removed something from RAM.
     fruitful: AtomicU32,
     /// Bytes of boxed values.
@@ -126,6 +128,43 @@ fn soft_and_hard(budget: usize, step: usize, overhead: usize, writing: usize) ->
 
 /// The period of `Lately`, which keeps the maximum of the last one to two periods.
 const LATELY_MS: u64 = 1_200;
+
+/// A turn of the clock hand over all stripes. Decides whether the hand forgets the references of cold entries.
+///
+/// A reference says that a value was used not long ago, and the hand's turns are the clock for that. But if nearly all values that
+/// it met were idle, there was hardly any use: keys are only being loaded, and a turn says nothing about time. If nearly none were idle, then
+/// the hand turns faster than values are used: it must pass the values of a hot set that has moved several times, and meanwhile
+/// it must not forget the first accesses to the new set.
+pub(crate) struct Turn {
+    /// In this turn, the values that the hand has met in RAM, and those that were not used since it met them last.
+    met: AtomicU64,
+    idle: AtomicU64,
+    /// As the last turn has decided.
+    forgets: AtomicBool,
+}
+
+impl Turn {
+    fn new() -> Turn {
+        Turn { met: AtomicU64::new(0), idle: AtomicU64::new(0), forgets: AtomicBool::new(true) }
+    }
+
+    /// Whether the hand forgets the references of cold entries. If not, a reference does not say that the value was used lately.
+    #[inline]
+    pub fn forgets(&self) -> bool {
+        self.forgets.load(Relaxed)
+    }
+
+    pub fn meets(&self, values: u64, idle: u64) {
+        self.met.fetch_add(values, Relaxed);
+        self.idle.fetch_add(idle, Relaxed);
+    }
+
+    /// The bounds are simulated: docs/internals/memory.md.
+    pub fn ends(&self) {
+        let (met, idle) = (self.met.swap(0, Relaxed), self.idle.swap(0, Relaxed));
+        self.forgets.store(32 * idle >= met && 8 * idle <= 7 * met, Relaxed);
+    }
+}
 
 #[derive(Default)]
 struct Lately {
@@ -171,6 +210,7 @@ impl Tier {
             full: AtomicU8::new(Full::No as u8),
             crowded: AtomicBool::new(false),
             next_stripe: AtomicU32::new(0),
+            turn: Turn::new(),
             fruitful: AtomicU32::new(0),
             boxed: Lately::default(),
             large: Lately::default(),
@@ -373,6 +413,13 @@ impl Tier {
         over.max(crowd).saturating_sub(self.writing.load(Relaxed))
     }
 
+    /// Whether RAM has room for a value whatever its use. Objects that leave RAM leave it in slices and units, so for a moment there are
+    /// fewer bytes than the soft level. That is no room: it is for values that were used twice and for those that are written.
+    pub fn has_room(&self, arena: &Arena) -> bool {
+        let (soft, budget) = (self.soft(), self.budget());
+        soft == usize::MAX || self.excess(arena) == 0 && arena.used_bytes() + 2 * self.step(budget) < soft
+    }
+
     /// Bytes of slabs that must be emptied and given back, because the budget has shrunk (the index grows), or other cells are
     /// needed than have become free. Some are emptied at once, so that it happens seldom.
     pub fn slabs_to_empty(&self, arena: &Arena) -> usize {
@@ -433,6 +480,24 @@ mod tests {
         assert_eq!(tier.budget(), budget);
         tier.measured(80 << 20, &arena, 11_010);
         assert_eq!(tier.budget(), budget - 40 * MB);
+    }
+
+    #[test]
+    fn references_are_forgotten_only_after_a_turn_that_tells_used_values_from_idle_ones() {
+        let turn = Turn::new();
+        for (met, idle, forgets) in [
+            (0, 0, true),
+            (1_000, 0, false),
+            (1_000, 31, false),
+            (1_000, 32, true),
+            (1_000, 875, true),
+            (1_000, 876, false),
+        ] {
+            turn.meets(met / 2, idle);
+            turn.meets(met - met / 2, 0);
+            turn.ends();
+            assert_eq!(turn.forgets(), forgets, "{idle} of {met}");
+        }
     }
 
     /// Objects make room for a reservation, and not a second time when the reserved memory is taken.
