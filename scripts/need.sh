@@ -11,6 +11,7 @@ for tool in "$@"; do
         cargo) how="install Rust: https://rustup.rs, then open a new shell" ;;
         cc) how="install a C compiler: apt-get install build-essential" ;;
         redis-server) how="apt-get install redis-server" ;;
+        fio) how="apt-get install fio" ;;
         etcd) how="apt-get install etcd-server" ;;
         redis-cli | redis-benchmark) how="apt-get install redis-tools" ;;
         *) how="install it" ;;

@@ -15,6 +15,8 @@ export FLINTKV_SEED="${FLINTKV_SEED:-random}" FLINTKV_TEST_SECONDS="$seconds"
 export FLINTKV="$(realpath -m "${CARGO_TARGET_DIR:-target}")/soak/flintkv"
 
 step "cargo build" cargo build --quiet --profile soak -p flintkv
+FLINTKV_TEST_SECONDS=0 PROPTEST_CASES=10000 cargo_tests "property tests, with new cases" --profile soak --workspace \
+    --lib --test records --test wire --test files --test link
 cargo_tests "the store over a simulated device" --profile soak -p flintkv-store --test model --test parts --test inner --test force_demote
 FLINTKV_CRASHES=$(((crashes * 199 / 200 + 1) / 2)) cargo_tests "the journal over a simulated device that crashes" \
     --profile soak -p flintkv-journal --test crashes -- --nocapture

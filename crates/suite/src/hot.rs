@@ -146,17 +146,7 @@ mod tests {
     use crate::figure::Verdict;
 
     fn shot(ops_per_s: f64, processor_us: f64, latency_ms_avg: f64) -> Shot {
-        Shot {
-            subject: String::new(),
-            load: String::new(),
-            ops_per_s,
-            processor_us,
-            latency_ms_avg,
-            latency_ms_p999: latency_ms_avg,
-            hit_ratio: 0.85,
-            misses: 0,
-            errors: 0,
-        }
+        Shot { ops_per_s, processor_us, latency_ms_avg, hit_ratio: 0.85, ..Shot::default() }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Owns the tools that all figures use: starting and stopping servers, filling them, short measured loads, and the
 //! highest resident size ÷ RAM limit. Never knows a target.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -53,8 +54,8 @@ pub struct Subject {
     pub watch: Watch,
 }
 
-/// One measured load.
-#[derive(Clone, Debug, Serialize)]
+/// One measured load. Without flash, what is said of flash is not a number.
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Shot {
     pub subject: String,
     pub load: String,
@@ -63,6 +64,8 @@ pub struct Shot {
     pub latency_ms_avg: f64,
     pub latency_ms_p999: f64,
     pub hit_ratio: f64,
+    pub reads_per_command: f64,
+    pub written_per_user_byte: f64,
     pub misses: u64,
     pub errors: u64,
 }
@@ -179,11 +182,21 @@ impl Lab {
         Ok(())
     }
 
+    pub fn rounds(&mut self, subjects: &mut [Subject], load: &Load, time: Duration) -> Result<Rounds> {
+        self.rounds_of(subjects, load, time, 0..self.repetitions)
+    }
+
     /// Runs every subject in turn, in every other round in reverse order, so that a drift of the machine's speed
     /// affects all subjects equally.
-    pub fn rounds(&mut self, subjects: &mut [Subject], load: &Load, time: Duration) -> Result<Rounds> {
+    pub fn rounds_of(
+        &mut self,
+        subjects: &mut [Subject],
+        load: &Load,
+        time: Duration,
+        numbers: Range<usize>,
+    ) -> Result<Rounds> {
         let mut rounds = Vec::new();
-        for round in 0..self.repetitions {
+        for round in numbers {
             let mut order: Vec<usize> = (0..subjects.len()).collect();
             if round % 2 == 1 {
                 order.reverse();
@@ -202,8 +215,13 @@ impl Lab {
     }
 
     pub fn shoot_for(&mut self, subject: &mut Subject, load: &Load, time: Duration) -> Result<(Shot, Measured)> {
-        let run = self.run(subject, load, Until::Time(time))?;
+        self.shoot_until(subject, load, Until::Time(time))
+    }
+
+    pub fn shoot_until(&mut self, subject: &mut Subject, load: &Load, until: Until) -> Result<(Shot, Measured)> {
+        let run = self.run(subject, load, until)?;
         let measured = Measured::of(&run);
+        let flash = measured.flash.as_ref();
         let shot = Shot {
             subject: subject.name.clone(),
             load: load.name.clone(),
@@ -212,6 +230,8 @@ impl Lab {
             latency_ms_avg: measured.latency_ms_avg,
             latency_ms_p999: totals(&run.stats).quantile_ms(0.999),
             hit_ratio: measured.ram_hit_ratio.unwrap_or(f64::NAN),
+            reads_per_command: flash.map_or(f64::NAN, |flash| flash.reads_per_s / measured.ops_per_s),
+            written_per_user_byte: flash.and_then(|flash| flash.write_amplification).unwrap_or(f64::NAN),
             misses: measured.misses,
             errors: measured.error_replies + measured.connection_errors,
         };

@@ -1,8 +1,8 @@
 //! Owns `bench-suite`, the program behind `make bench`: all published figures, measured on this machine within one run, with
 //! their targets. It is no part of the binary that is shipped. Never knows the server's code.
 //!
-//! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `keys`, `endurance`, `commands`, `replication`, `cluster`, `failover`,
-//! `durability` and `scenarios` measure.
+//! `figure` is a result, `lab` the servers and the load; `hot`, `cold`, `tiered` (the group `flash`), `keys`, `endurance`, `commands`,
+//! `replication`, `cluster`, `failover`, `durability` and `scenarios` measure.
 
 mod cluster;
 mod cold;
@@ -16,6 +16,7 @@ mod keys;
 mod lab;
 mod replication;
 mod scenarios;
+mod tiered;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -41,7 +42,7 @@ struct Args {
     /// The restart of a hundred million keys too: ten minutes and 32 GB of flash more
     #[arg(long, conflicts_with = "quick")]
     big: bool,
-    /// Only these groups: hot, cold, endurance, keys, commands, replication, cluster, failover, durability, scenarios. Repeatable
+    /// Only these groups: hot, cold, flash, endurance, keys, commands, replication, cluster, failover, durability, scenarios. Repeatable
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
     /// Figures and the measurements behind them, as JSON
@@ -60,9 +61,10 @@ struct Args {
 
 type Measure = fn(&mut Lab) -> Result<Vec<Figure>>;
 
-const GROUPS: [(&str, &str, Measure); 10] = [
+const GROUPS: [(&str, &str, Measure); 11] = [
     ("hot", "all in RAM, and with flash, against redis-server", hot::measure),
     ("cold", "nothing in RAM", cold::measure),
+    ("flash", "what flash costs the published load, against all in RAM and the device", tiered::measure),
     ("endurance", "flash that is nearly full", endurance::measure),
     ("keys", "more and more keys", keys::measure),
     ("commands", "redis-benchmark's list, scripts, pub/sub, small collections", commands::measure),

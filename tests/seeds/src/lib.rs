@@ -26,19 +26,23 @@ pub fn seed(usual: u64) -> u64 {
     }
 }
 
+/// Whether only one seed runs, whose failure somebody looks into.
+pub fn is_replay() -> bool {
+    std::env::var("FLINTKV_SEED").is_ok_and(|text| text != "random")
+}
+
 /// Runs a test with seeds from `usual` on: at least `least` of them, however slow the machine is, then more until the
 /// budget is spent. Prints the seed whose run panics. Returns the number of runs: 1 in a replay.
 pub fn each(usual: u64, least: u64, run: impl FnMut(u64)) -> u64 {
-    let replay = std::env::var("FLINTKV_SEED").is_ok_and(|text| text != "random");
     let started = Instant::now();
-    let (least, budget) = if replay { (1, Duration::ZERO) } else { (least, budget()) };
+    let (least, budget) = if is_replay() { (1, Duration::ZERO) } else { (least, budget()) };
     from(seed(usual), least, || started.elapsed() < budget, run)
 }
 
 /// As [`each`], for runs that simulate crashes and return how many: until there are `FLINTKV_CRASHES` too. Returns and prints their number.
 pub fn each_crash(usual: u64, least: u64, mut run: impl FnMut(u64) -> u64) -> u64 {
     let (crashes, wanted) = (Cell::new(0), number("FLINTKV_CRASHES").unwrap_or(0));
-    let is_replay = std::env::var("FLINTKV_SEED").is_ok_and(|text| text != "random");
+    let is_replay = is_replay();
     let started = Instant::now();
     let goes_on = || !is_replay && (crashes.get() < wanted || started.elapsed() < budget());
     let first = seed(usual);

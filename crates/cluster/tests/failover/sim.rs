@@ -286,7 +286,7 @@ impl Sim {
             next_write: 0,
             next_incarnation: COPIES as u64,
             is_calm: false,
-            is_told: std::env::var_os("FLINTKV_SEED").is_some(),
+            is_told: seeds::is_replay(),
             totals: Totals::default(),
         };
         (0..COPIES).for_each(|copy| sim.start(copy));
