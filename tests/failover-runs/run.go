@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -242,6 +243,7 @@ func execute(flintkv, folder string, p plan) []string {
 	r.load.start(p.seed, client)
 	time.Sleep(time.Second)
 	for _, round := range p.rounds {
+		atomic.StoreInt64(&losses.lag, int64(round.lossLasts()))
 		r.carryOut(round)
 		if len(r.wrong) > 0 {
 			break
@@ -252,6 +254,16 @@ func execute(flintkv, folder string, p plan) []string {
 	r.judge(losses)
 	fmt.Printf("  began in %.0f s, %.0f s in all; %+v\n", began.Seconds(), time.Since(begun).Seconds(), r.load.counts)
 	return r.wrong
+}
+
+// lossLasts is for how long packets are lost.
+func (one round) lossLasts() (lasts time.Duration) {
+	for at, fault := range one.faults {
+		if fault.name == "loss" {
+			lasts += one.after[at] + one.lasts[at]
+		}
+	}
+	return lasts
 }
 
 func (r *run) carryOut(one round) {

@@ -9,14 +9,16 @@ use crate::replication::{Contents, Dump, Gone, Id, Link, Mark, Order, Pace, Phas
 use crate::session::Connection;
 use crate::worker::Worker;
 use base::size::human;
+use bytes::{Buf, Bytes};
 use cluster::failover::Acknowledgement;
 use cluster::ids::{CopyNumber, Epoch};
 use cluster::records::{Member, Unknown};
 use commands::Args;
 use commands::session::{Ask, Replica};
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
-use std::io;
+use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -38,8 +40,8 @@ const MUCH_BYTES: u64 = 64 << 10;
 const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// How often a link asks whether a heartbeat is due. So it is late by this at most.
 const HEARTBEAT_PAUSE: Duration = Duration::from_millis(25);
-/// Before a part of the stream: `$`, and the number of its bytes.
-const FRAME_HEAD: &[u8; 13] = b"$0000000000\r\n";
+/// Pieces that are sent at once.
+const PARTS_MAX: usize = 16;
 
 /// What a link sends next.
 enum Step {
@@ -76,7 +78,7 @@ struct ShardFeed {
     /// The primary's state knows that it follows.
     is_known: bool,
     /// The number of the last heartbeat that was sent.
-    heartbeat: Option<u64>,
+    sent: Option<u64>,
     applied: u64,
     timer: Pin<Box<Sleep>>,
     is_first: bool,
@@ -85,22 +87,21 @@ struct ShardFeed {
 impl ShardFeed {
     fn new(member: Option<Member>, applied: u64) -> ShardFeed {
         let timer = Box::pin(tokio::time::sleep(HEARTBEAT_PAUSE));
-        ShardFeed { member, is_known: false, heartbeat: None, applied, timer, is_first: true }
+        ShardFeed { member, is_known: false, sent: None, applied, timer, is_first: true }
     }
 
-    /// Adds a heartbeat, if it is time for one.
-    fn fill(&mut self, (serving, stream): (&Serving, &Stream), cx: &mut Context<'_>, out: &mut Vec<u8>) -> bool {
+    /// A heartbeat, if it is time for one.
+    fn heartbeat(&mut self, (serving, stream): (&Serving, &Stream), cx: &mut Context<'_>) -> Option<String> {
         let mut is_time = std::mem::take(&mut self.is_first);
         while self.timer.as_mut().poll(cx).is_ready() {
             is_time = true;
             self.timer.as_mut().reset(Instant::now() + HEARTBEAT_PAUSE);
         }
-        let Some(heartbeat) = is_time.then(|| serving.heartbeat(self.heartbeat)).flatten() else { return false };
-        self.heartbeat = Some(heartbeat.number);
+        let heartbeat = is_time.then(|| serving.heartbeat(self.sent)).flatten()?;
+        self.sent = Some(heartbeat.number);
         let lease = u8::from(heartbeat.has_lease);
         let shared = serving.shared(stream.offset()).unwrap_or(0);
-        out.extend_from_slice(format!("+{} {} {lease} {shared}\r\n", heartbeat.epoch, heartbeat.number).as_bytes());
-        true
+        Some(format!("+{} {} {lease} {shared}\r\n", heartbeat.epoch, heartbeat.number))
     }
 }
 
@@ -116,9 +117,8 @@ struct Feed {
     is_old: bool,
     link: Arc<Link>,
     step: Step,
-    out: Vec<u8>,
-    /// Bytes of `out` that are sent.
-    sent: usize,
+    /// What is to be sent next.
+    out: VecDeque<Bytes>,
     /// The offset up to which the replica's stream is the same as this one.
     shared: Option<u64>,
     /// The first offset of the stream that is not in `out` yet.
@@ -222,8 +222,7 @@ impl Feed {
             is_old: ask.is_old,
             link,
             step: Step::Nothing,
-            out: Vec::new(),
-            sent: 0,
+            out: VecDeque::new(),
             shared: None,
             next: 0,
             last_sent: None,
@@ -249,7 +248,7 @@ impl Feed {
             tracing::info!("replica {who} continues at offset {offset} of {id}, {} behind", human(lacks));
             links.partial_syncs.fetch_add(1, Relaxed);
             let line = if feed.replica.psync2 { format!("+CONTINUE {now}\r\n") } else { "+CONTINUE\r\n".to_owned() };
-            feed.out = line.into_bytes();
+            feed.say(line);
             feed.next = offset;
             feed.step = Step::Stream;
             feed.shard = of_shard.map(|member| ShardFeed::new(Some(member), offset));
@@ -299,18 +298,20 @@ impl Feed {
         self.hear(connection, cx)?;
         let mut sends = 0;
         loop {
-            while self.sent < self.out.len() {
+            while !self.out.is_empty() {
                 if sends == SENDS_MAX {
                     // Other connections have their turn.
                     cx.waker().wake_by_ref();
                     return Ok(Poll::Pending);
                 }
                 sends += 1;
-                let Poll::Ready(sent) = connection.stream.poll_write(cx, &self.out[self.sent..]) else {
+                let mut parts = [IoSlice::new(&[]); PARTS_MAX];
+                let filled = parts.iter_mut().zip(&self.out).map(|(part, bytes)| *part = IoSlice::new(bytes)).count();
+                let Poll::Ready(sent) = connection.stream.poll_write_vectored(cx, &parts[..filled]) else {
                     return Ok(Poll::Pending);
                 };
                 let sent = sent.map_err(io_end)?;
-                self.sent += sent;
+                self.has_sent(sent);
                 connection.worker.stats().net_out_bytes.add(sent as u64);
                 connection.worker.hub.dataset.links.sent_bytes.fetch_add(sent as u64, Relaxed);
             }
@@ -318,10 +319,24 @@ impl Feed {
                 Poll::Ready(flushed) => flushed.map_err(io_end)?,
                 Poll::Pending => return Ok(Poll::Pending),
             }
-            self.out.clear();
-            self.sent = 0;
             if self.fill(connection, cx)?.is_pending() {
                 return Ok(Poll::Pending);
+            }
+        }
+    }
+
+    fn say(&mut self, text: impl Into<Bytes>) {
+        self.out.push_back(text.into());
+    }
+
+    fn has_sent(&mut self, mut bytes: usize) {
+        while bytes > 0 {
+            let Some(first) = self.out.front_mut() else { return };
+            let of_first = bytes.min(first.len());
+            first.advance(of_first);
+            bytes -= of_first;
+            if first.is_empty() {
+                self.out.pop_front();
             }
         }
     }
@@ -359,7 +374,7 @@ impl Feed {
         }
         self.timer.as_mut().reset(Instant::now() + SIGN_OF_LIFE);
         self.link.is_alive(connection.worker.refresh_now_ms());
-        self.out.push(b'\n');
+        self.say(&b"\n"[..]);
         Poll::Ready(())
     }
 
@@ -368,10 +383,10 @@ impl Feed {
         let Mark { id, offset, .. } = dump.mark;
         if !self.is_old {
             let shared = self.shared.map_or_else(String::new, |shared| format!(" {shared}"));
-            self.out.extend_from_slice(format!("+FULLRESYNC {id} {offset}{shared}\r\n").as_bytes());
+            self.say(format!("+FULLRESYNC {id} {offset}{shared}\r\n"));
         }
         let form = if self.replica.pieces { "$PIECES\r\n".to_owned() } else { format!("${bytes}\r\n") };
-        self.out.extend_from_slice(form.as_bytes());
+        self.say(form);
         self.next = offset;
         if let Some(shard) = &mut self.shard {
             shard.applied = offset;
@@ -394,7 +409,7 @@ impl Feed {
                 self.link.set_phase(phase);
                 self.step = if self.replica.only_dump { Step::Nothing } else { Step::Stream };
                 if self.replica.pieces {
-                    self.out.extend_from_slice(b"$0\r\n");
+                    self.say(&b"$0\r\n"[..]);
                 }
                 return Ok(Poll::Ready(()));
             }
@@ -424,11 +439,10 @@ impl Feed {
         self.link.dump_sent_bytes.store(*at, Relaxed);
         self.link.is_alive(connection.worker.refresh_now_ms());
         if self.replica.pieces {
-            self.out.extend_from_slice(format!("${} {}\r\n", piece.len(), dump.expected()).as_bytes());
-            self.out.extend_from_slice(&piece);
-        } else {
-            self.out = piece;
+            let head = format!("${} {}\r\n", piece.len(), dump.expected());
+            self.say(head);
         }
+        self.say(piece);
         Ok(Poll::Ready(()))
     }
 
@@ -437,7 +451,8 @@ impl Feed {
         let (journaling, links) = (&worker.hub.dataset.journaling, &worker.hub.dataset.links);
         let mut is_waited_for = links.hurries(self.next);
         if let Some(shard) = &mut self.shard {
-            if shard.fill((&journaling.serving, &journaling.stream), cx, &mut self.out) {
+            if let Some(heartbeat) = shard.heartbeat((&journaling.serving, &journaling.stream), cx) {
+                self.say(heartbeat);
                 return Ok(Poll::Ready(()));
             }
             // A replica of the same shard holds in its memory what it has not applied, so that it can acknowledge it, and heartbeats do not
@@ -469,18 +484,17 @@ impl Feed {
             return Ok(Poll::Pending);
         }
         let max = SEND_BYTES_MAX.min(end.saturating_sub(self.next) as usize);
-        let head = if self.shard.is_some() { &FRAME_HEAD[..] } else { &[] };
-        self.out.extend_from_slice(head);
-        journaling.stream.read(self.next, max, &mut self.out).map_err(|Gone| Ended::Gone)?;
+        let pieces = journaling.stream.read(self.next, max).map_err(|Gone| Ended::Gone)?;
         // If the stream was replaced by another, the links were ended before.
         if connection.client_info.killed.load(Relaxed) {
             return Err(Ended::Connection(End::Killed));
         }
-        let read = self.out.len() - head.len();
+        let read: usize = pieces.iter().map(Bytes::len).sum();
         self.next += read as u64;
-        if !head.is_empty() {
-            self.out[1..11].copy_from_slice(format!("{read:010}").as_bytes());
+        if self.shard.is_some() {
+            self.say(format!("${read:010}\r\n"));
         }
+        self.out.extend(pieces);
         self.last_sent = Some(Instant::now());
         Ok(Poll::Ready(()))
     }

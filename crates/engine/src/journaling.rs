@@ -148,7 +148,7 @@ impl Journaling {
 
     fn seen_by_waiting(&self) -> Seen {
         match self.serving.is_on() {
-            // The term comes first: a command that runs when the copy opens or closes belongs to neither.
+            // The term comes first: what was appended before it was read is behind the offset.
             true => Seen { term: self.serving.term(), offset: self.stream.offset(), journal: self.position() },
             false => Seen { journal: self.position(), ..Seen::default() },
         }

@@ -143,6 +143,21 @@ impl Stream {
         }
     }
 
+    pub fn poll_write_vectored(&mut self, cx: &mut Context<'_>, parts: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let first = || parts.iter().find(|part| !part.is_empty()).map_or(&[][..], |part| part);
+        match self {
+            Stream::Tcp(stream) => {
+                let polled = Pin::new(&mut *stream).poll_write_vectored(cx, parts);
+                nested_poll::write(stream, first(), polled)
+            }
+            Stream::Unix(stream) => {
+                let polled = Pin::new(&mut *stream).poll_write_vectored(cx, parts);
+                nested_poll::write(stream, first(), polled)
+            }
+            Stream::Tls(_) | Stream::Memory(_) => self.poll_write(cx, first()),
+        }
+    }
+
     #[inline]
     pub fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {

@@ -8,9 +8,20 @@
 //! start                     spilled           end
 //! ```
 //!
-//! The file and the window are circular: a byte lies at its offset modulo the capacity. A thread copies from the window to the file, in
-//! portions. If it is too slow, the window goes on without it, and the backlog begins behind what is lost: nobody waits for the file.
+//! The file is circular: a byte lies at its offset modulo the capacity. A thread writes from the window to the file, in portions. If it is
+//! too slow, the window goes on without it, and the backlog begins behind what is lost: nobody waits for the file.
+//!
+//! The window is a list of pieces whose bytes never change, and the *tail*, to which the stream is added. A piece shares its memory with
+//! those who send it or write it to the file. So a byte of the stream is copied once, when it is added.
+//!
+//! ```text
+//!   block of 64 KiB        block                     block
+//!   |--------|--------|    |-----------------|       |-------|---------|        |
+//!     piece    piece         piece                     piece   tail       room
+//! ```
 
+use bytes::{Bytes, BytesMut};
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -24,8 +35,20 @@ pub struct Gone;
 /// One portion for the file.
 pub const PORTION_BYTES: u64 = 256 << 10;
 
+/// The tail grows into blocks of this size.
+const BLOCK_BYTES: usize = 64 << 10;
+/// The first block of the window is kept as long as any byte of it is in the window, and the last one has room for more.
+const UNUSED_BYTES_MAX: usize = 2 * BLOCK_BYTES;
+/// Less of the tail is copied for its reader: small pieces would take more memory than what they have.
+const PIECE_BYTES_MIN: usize = 4 << 10;
+
 pub struct Backlog {
-    window: Box<[u8]>,
+    /// Without a gap between them, and before the tail.
+    pieces: VecDeque<Piece>,
+    /// The newest bytes.
+    tail: BytesMut,
+    /// The memory of the window.
+    window_bytes: usize,
     file: Option<Arc<File>>,
     /// Of the file.
     capacity: u64,
@@ -36,15 +59,32 @@ pub struct Backlog {
     end: u64,
 }
 
+struct Piece {
+    from: u64,
+    bytes: Bytes,
+}
+
+impl Piece {
+    fn end(&self) -> u64 {
+        self.from + self.bytes.len() as u64
+    }
+}
+
 /// A portion that is to be written to the file.
 pub struct Portion {
     file: Arc<File>,
     capacity: u64,
-    from: u64,
-    bytes: Vec<u8>,
+    range: Range<u64>,
+    pieces: Vec<Bytes>,
 }
 
-/// Where bytes are that are not in the window.
+/// Where bytes of the stream are.
+pub enum Found {
+    InWindow(Vec<Bytes>),
+    InFile(InFile),
+}
+
+/// Bytes that are not in the window.
 pub struct InFile {
     file: Arc<File>,
     capacity: u64,
@@ -54,25 +94,31 @@ pub struct InFile {
 impl Backlog {
     /// Begins at an offset. Without a file there is only the window.
     pub fn new(window_bytes: usize, file: Option<(File, u64)>, from: u64) -> Backlog {
-        assert!(window_bytes as u64 >= 2 * PORTION_BYTES);
+        assert!((window_bytes - UNUSED_BYTES_MAX) as u64 >= PORTION_BYTES);
         let capacity = file.as_ref().map_or(0, |(_, bytes)| (*bytes).max(4 * PORTION_BYTES));
         let file = file.map(|(file, _)| Arc::new(file));
-        let window = vec![0; window_bytes].into_boxed_slice();
-        Backlog { window, file, capacity, file_from: from, spilled: from, end: from }
+        let (pieces, tail) = (VecDeque::new(), BytesMut::new());
+        Backlog { pieces, tail, window_bytes, file, capacity, file_from: from, spilled: from, end: from }
     }
 
     pub fn end(&self) -> u64 {
         self.end
     }
 
+    /// What the window takes in RAM, when it is full.
     pub fn window_bytes(&self) -> usize {
-        self.window.len()
+        self.window_bytes
+    }
+
+    /// As much of the stream is in the window.
+    fn kept_bytes(&self) -> usize {
+        self.window_bytes - UNUSED_BYTES_MAX
     }
 
     /// The first offset that the window has.
     fn window_from(&self) -> u64 {
         // The window may have begun later than its size allows.
-        self.end.saturating_sub(self.window.len() as u64).max(self.file_from)
+        self.end.saturating_sub(self.kept_bytes() as u64).max(self.file_from)
     }
 
     /// The offsets whose bytes can be read.
@@ -83,19 +129,45 @@ impl Backlog {
         (if in_file { file_from.min(self.window_from()) } else { self.window_from() })..self.end
     }
 
+    #[inline]
     pub fn push(&mut self, bytes: &[u8]) {
-        let size = self.window.len();
+        if bytes.len() < self.tail.capacity() - self.tail.len() {
+            self.tail.extend_from_slice(bytes);
+            self.end += bytes.len() as u64;
+        } else {
+            self.push_into_blocks(bytes);
+        }
+    }
+
+    #[cold]
+    fn push_into_blocks(&mut self, bytes: &[u8]) {
         self.end += bytes.len() as u64;
         // Of a value that is longer than the window, the end stays.
-        let bytes = &bytes[bytes.len().saturating_sub(size)..];
-        let at = ((self.end - bytes.len() as u64) % size as u64) as usize;
-        let first = bytes.len().min(size - at);
-        self.window[at..at + first].copy_from_slice(&bytes[..first]);
-        self.window[..bytes.len() - first].copy_from_slice(&bytes[first..]);
-        let from = self.end.saturating_sub(size as u64);
+        let mut bytes = &bytes[bytes.len().saturating_sub(self.kept_bytes())..];
+        while !bytes.is_empty() {
+            if self.tail.len() == self.tail.capacity() {
+                self.cut_tail(self.end - bytes.len() as u64);
+                self.tail = BytesMut::with_capacity(BLOCK_BYTES);
+            }
+            let (now, later) = bytes.split_at(bytes.len().min(self.tail.capacity() - self.tail.len()));
+            self.tail.extend_from_slice(now);
+            bytes = later;
+        }
+        let from = self.end.saturating_sub(self.kept_bytes() as u64);
+        while self.pieces.front().is_some_and(|piece| piece.end() <= from) {
+            self.pieces.pop_front();
+        }
         if self.spilled < from {
             // The file is too slow, or there is none.
             (self.file_from, self.spilled) = (from, from);
+        }
+    }
+
+    /// The bytes of the tail, which end at this offset, are a piece from now on.
+    fn cut_tail(&mut self, end: u64) {
+        if !self.tail.is_empty() {
+            let bytes = self.tail.split().freeze();
+            self.pieces.push_back(Piece { from: end - bytes.len() as u64, bytes });
         }
     }
 
@@ -105,18 +177,18 @@ impl Backlog {
     }
 
     /// The next portion for the file. The caller reports the outcome to [`Backlog::spilled`] before it asks for another one.
-    pub fn portion(&self) -> Option<Portion> {
+    pub fn portion(&mut self) -> Option<Portion> {
         let file = Arc::clone(self.file.as_ref().filter(|_| self.is_due())?);
-        let mut bytes = Vec::with_capacity(PORTION_BYTES as usize);
-        self.copy(self.spilled..self.spilled + PORTION_BYTES, &mut bytes);
-        Some(Portion { file, capacity: self.capacity, from: self.spilled, bytes })
+        let range = self.spilled..self.spilled + PORTION_BYTES;
+        let pieces = self.in_window(range.clone());
+        Some(Portion { file, capacity: self.capacity, range, pieces })
     }
 
     pub fn spilled(&mut self, portion: &Portion, written: &io::Result<()>) {
         match written {
             // If the window has lost the portion while it was written, the file begins anew behind it.
-            Ok(()) if self.is_of(&portion.file) && self.spilled == portion.from => {
-                self.spilled += portion.bytes.len() as u64
+            Ok(()) if self.is_of(&portion.file) && self.spilled == portion.range.start => {
+                self.spilled = portion.range.end;
             }
             Err(_) if self.is_of(&portion.file) => self.file = None,
             _ => {}
@@ -128,48 +200,64 @@ impl Backlog {
         self.file.as_ref().is_some_and(|own| Arc::ptr_eq(own, file))
     }
 
-    /// What the window has.
-    fn copy(&self, range: Range<u64>, out: &mut Vec<u8>) {
-        let (size, bytes) = (self.window.len(), (range.end - range.start) as usize);
-        let at = (range.start % size as u64) as usize;
-        let first = bytes.min(size - at);
-        out.extend_from_slice(&self.window[at..at + first]);
-        out.extend_from_slice(&self.window[..bytes - first]);
+    /// What the window has of a range that is in it.
+    fn in_window(&mut self, range: Range<u64>) -> Vec<Bytes> {
+        let tail_from = self.end - self.tail.len() as u64;
+        let of_tail = range.end.saturating_sub(tail_from.max(range.start)) as usize;
+        if of_tail >= PIECE_BYTES_MIN {
+            self.cut_tail(self.end);
+        }
+        let first = self.pieces.partition_point(|piece| piece.end() <= range.start);
+        let shared = self.pieces.range(first..).take_while(|piece| piece.from < range.end).map(|piece| {
+            let from = range.start.saturating_sub(piece.from) as usize;
+            let to = (range.end.min(piece.end()) - piece.from) as usize;
+            piece.bytes.slice(from..to)
+        });
+        let mut found: Vec<Bytes> = shared.collect();
+        if (1..PIECE_BYTES_MIN).contains(&of_tail) {
+            let to = (range.end - tail_from) as usize;
+            found.push(Bytes::copy_from_slice(&self.tail[to - of_tail..to]));
+        }
+        found
     }
 
-    /// Adds at most `max` bytes from this offset to `out`, or says where in the file they are.
-    pub fn read(&self, from: u64, max: usize, out: &mut Vec<u8>) -> Result<Option<InFile>, Gone> {
+    /// Finds at most `max` bytes from this offset on.
+    pub fn read(&mut self, from: u64, max: usize) -> Result<Found, Gone> {
         if !self.range().contains(&from) && from != self.end {
             return Err(Gone);
         }
+        let to = |end: u64| end.min(from.saturating_add(max as u64));
         if from >= self.window_from() {
-            self.copy(from..self.end.min(from + max as u64), out);
-            return Ok(None);
+            return Ok(Found::InWindow(self.in_window(from..to(self.end))));
         }
         let file = Arc::clone(self.file.as_ref().ok_or(Gone)?);
-        Ok(Some(InFile { file, capacity: self.capacity, range: from..self.spilled.min(from + max as u64) }))
+        Ok(Found::InFile(InFile { file, capacity: self.capacity, range: from..to(self.spilled) }))
     }
 }
 
 impl Portion {
     pub fn write(&self) -> io::Result<()> {
-        let at = self.from % self.capacity;
-        let first = self.bytes.len().min((self.capacity - at) as usize);
-        self.file.write_all_at(&self.bytes[..first], at)?;
-        self.file.write_all_at(&self.bytes[first..], 0)
+        let mut from = self.range.start;
+        for piece in &self.pieces {
+            let at = from % self.capacity;
+            let first = piece.len().min((self.capacity - at) as usize);
+            self.file.write_all_at(&piece[..first], at)?;
+            self.file.write_all_at(&piece[first..], 0)?;
+            from += piece.len() as u64;
+        }
+        Ok(())
     }
 }
 
 impl InFile {
-    /// Adds the bytes to `out`. They count only if the backlog still has their first one afterwards.
-    pub fn read(&self, out: &mut Vec<u8>) -> io::Result<()> {
-        let bytes = (self.range.end - self.range.start) as usize;
+    /// They count only if the backlog still has their first one afterwards.
+    pub fn read(&self) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; (self.range.end - self.range.start) as usize];
         let at = self.range.start % self.capacity;
-        let first = bytes.min((self.capacity - at) as usize);
-        let from = out.len();
-        out.resize(from + bytes, 0);
-        self.file.read_exact_at(&mut out[from..from + first], at)?;
-        self.file.read_exact_at(&mut out[from + first..], 0)
+        let first = bytes.len().min((self.capacity - at) as usize);
+        self.file.read_exact_at(&mut bytes[..first], at)?;
+        self.file.read_exact_at(&mut bytes[first..], 0)?;
+        Ok(bytes)
     }
 }
 
@@ -178,6 +266,8 @@ mod tests {
     use super::*;
 
     const WINDOW: usize = 2 * PORTION_BYTES as usize;
+    /// Of the stream, when the window is full.
+    const KEPT: u64 = (WINDOW - UNUSED_BYTES_MAX) as u64;
 
     /// The byte at an offset.
     fn byte(offset: u64) -> u8 {
@@ -195,12 +285,11 @@ mod tests {
         }
     }
 
-    fn read(backlog: &Backlog, from: u64, max: usize) -> Result<Vec<u8>, Gone> {
-        let mut out = Vec::new();
-        if let Some(in_file) = backlog.read(from, max, &mut out)? {
-            in_file.read(&mut out).unwrap();
-        }
-        Ok(out)
+    fn read(backlog: &mut Backlog, from: u64, max: usize) -> Result<Vec<u8>, Gone> {
+        Ok(match backlog.read(from, max)? {
+            Found::InWindow(pieces) => pieces.concat(),
+            Found::InFile(in_file) => in_file.read().unwrap(),
+        })
     }
 
     #[test]
@@ -217,12 +306,13 @@ mod tests {
             assert_eq!(range.start, 1000.max((backlog.spilled + PORTION_BYTES).saturating_sub(capacity)));
             let from = range.start + random.below(range.end - range.start + 1);
             let max = 1 + random.below(50_000) as usize;
-            let found = read(&backlog, from, max).unwrap();
+            let found = read(&mut backlog, from, max).unwrap();
             assert!(found == bytes(from..from + found.len() as u64), "{from}");
             assert_eq!(found.is_empty(), from == range.end);
         }
-        assert_eq!(read(&backlog, backlog.range().start - 1, 10), Err(Gone));
-        assert_eq!(read(&backlog, backlog.end() + 1, 10), Err(Gone));
+        let range = backlog.range();
+        assert_eq!(read(&mut backlog, range.start - 1, 10), Err(Gone));
+        assert_eq!(read(&mut backlog, range.end + 1, 10), Err(Gone));
     }
 
     #[test]
@@ -230,15 +320,15 @@ mod tests {
         let mut backlog = Backlog::new(WINDOW, Some((tempfile::tempfile().unwrap(), 8 * PORTION_BYTES)), 0);
         backlog.push(&bytes(0..PORTION_BYTES));
         let slow = backlog.portion().unwrap();
-        let end = PORTION_BYTES + WINDOW as u64 + 7;
+        let end = PORTION_BYTES + KEPT + 7;
         backlog.push(&bytes(PORTION_BYTES..end));
         backlog.spilled(&slow, &slow.write());
-        assert_eq!(backlog.range(), end - WINDOW as u64..end);
+        assert_eq!(backlog.range(), end - KEPT..end);
         spill(&mut backlog);
         backlog.push(&bytes(end..end + 100_000));
-        assert_eq!(backlog.range().start, end - WINDOW as u64);
+        assert_eq!(backlog.range().start, end - KEPT);
         let from = backlog.range().start;
-        let found = read(&backlog, from, 1000).unwrap();
+        let found = read(&mut backlog, from, 1000).unwrap();
         assert!(found == bytes(from..from + 1000));
     }
 
@@ -246,10 +336,45 @@ mod tests {
     fn without_a_file_the_window_is_all() {
         let mut backlog = Backlog::new(WINDOW, None, 5);
         backlog.push(&bytes(5..10));
-        assert_eq!((backlog.range(), read(&backlog, 7, 100)), (5..10, Ok(bytes(7..10))));
+        assert_eq!((backlog.range(), read(&mut backlog, 7, 100)), (5..10, Ok(bytes(7..10))));
         // Longer than the window.
         backlog.push(&bytes(10..2 * WINDOW as u64));
-        assert_eq!(backlog.range(), WINDOW as u64..2 * WINDOW as u64);
-        assert_eq!(read(&backlog, WINDOW as u64, 9), Ok(bytes(WINDOW as u64..WINDOW as u64 + 9)));
+        let range = 2 * WINDOW as u64 - KEPT..2 * WINDOW as u64;
+        assert_eq!(backlog.range(), range);
+        assert_eq!(read(&mut backlog, range.start, 9), Ok(bytes(range.start..range.start + 9)));
+    }
+
+    #[test]
+    fn readers_share_the_bytes() {
+        fn pieces(backlog: &mut Backlog, from: u64) -> Vec<Bytes> {
+            match backlog.read(from, usize::MAX).unwrap() {
+                Found::InWindow(pieces) => pieces,
+                Found::InFile(_) => panic!("there is no file"),
+            }
+        }
+        let mut backlog = Backlog::new(WINDOW, None, 0);
+        backlog.push(&bytes(0..100_000));
+        let (one, other) = (pieces(&mut backlog, 0), pieces(&mut backlog, 0));
+        assert_eq!((one.concat(), one.len()), (bytes(0..100_000), 2), "two blocks");
+        assert!(one.iter().zip(&other).all(|(one, other)| one.as_ptr() == other.as_ptr()));
+        // What is sent stays as it is, whatever the stream does.
+        backlog.push(&bytes(100_000..2_000_000));
+        assert_eq!(one.concat(), bytes(0..100_000));
+        // The block is filled up, although its beginning is a piece already.
+        let mut backlog = Backlog::new(WINDOW, None, 0);
+        for end in (5_000..=60_000).step_by(5_000) {
+            backlog.push(&bytes(end - 5_000..end));
+            assert_eq!(pieces(&mut backlog, end - 5_000).concat(), bytes(end - 5_000..end));
+        }
+        let all = pieces(&mut backlog, 0);
+        assert_eq!(all.len(), 12);
+        let follows = |pair: &[Bytes]| pair[0].as_ptr().wrapping_add(pair[0].len()) == pair[1].as_ptr();
+        assert!(all.windows(2).all(follows), "one block");
+        // Little is copied, and makes no piece.
+        for end in 60_001..60_100 {
+            backlog.push(&bytes(end - 1..end));
+            assert_eq!(pieces(&mut backlog, end - 1).concat(), bytes(end - 1..end));
+        }
+        assert_eq!(backlog.pieces.len(), 12);
     }
 }

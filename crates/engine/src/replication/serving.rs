@@ -34,17 +34,20 @@ impl Seen {
         Seen { journal: self.journal, ..Seen::default() }
     }
 
-    /// The output shows this too, behind what it showed before.
+    /// The output shows this too, behind what it showed before. `from`, `to`: before and after the commands ran.
     #[inline]
     pub fn add(&mut self, from: Seen, to: Seen) {
-        // What has run since the copy closed shows nothing of it.
-        let has_closed = is_of_owner(from.term) && to.term == from.term + 1;
-        let ran_in = if has_closed { from.term } else { to.term };
-        let has_closed_before = is_of_owner(self.term) && ran_in == self.term + 1;
+        // What runs while no stripe is owned shows nothing of the dataset. So if the copy has opened or closed meanwhile, what is shown is of
+        // the term in which it owned them.
+        let ran_in = match from.term {
+            term if term == to.term => term,
+            owner if is_of_owner(owner) && to.term == owner + 1 => owner,
+            closed if !is_of_owner(closed) && to.term == closed + 1 => to.term,
+            _ => SEVERAL_TERMS,
+        };
         let term = match self.term {
-            _ if from.term != ran_in => SEVERAL_TERMS,
-            0 => ran_in,
-            before if before == ran_in || has_closed_before => before,
+            before if before == ran_in || before == 0 || !is_of_owner(before) => ran_in,
+            owner if ran_in == owner + 1 => owner,
             _ => SEVERAL_TERMS,
         };
         *self = Seen { term, ..to };
@@ -387,16 +390,40 @@ mod tests {
         serving.begin(Epoch::FIRST, member(0), &[member(0)], true, 1);
         serving.open();
         assert!(serving.has_ended(before) && serving.allows(seen(&serving, u64::MAX)), "it is alone");
-        // A batch that runs while the copy opens belongs to neither.
-        let mut output = Seen::default();
-        output.add(closed, seen(&serving, 60));
-        assert!(!serving.allows(output) && serving.has_ended(output));
         let mut output = Seen::default();
         output.add(seen(&serving, 60), seen(&serving, 61));
         output.add(seen(&serving, 61), seen(&serving, 70));
         assert_eq!(output, seen(&serving, 70));
         output.add(closed, closed);
         assert!(serving.has_ended(output));
+    }
+
+    /// Such a reply was never sent once: the clients of a session whose commands came just when a named copy began to serve got UNCERTAIN.
+    #[test]
+    fn what_runs_while_the_copy_opens_is_shown_by_the_term_that_begins() {
+        let (serving, _clock) = pair(true);
+        let earlier = seen(&serving, 100);
+        serving.close();
+        let closed = seen(&serving, 100);
+        serving.open();
+        let open = seen(&serving, 100);
+        let mut output = Seen::default();
+        output.add(closed, open);
+        assert!(output == open && serving.allows(output));
+        // Rejections were not sent yet.
+        let mut output = Seen::default();
+        output.add(closed, closed);
+        output.add(open, open);
+        assert!(output == open && serving.allows(output));
+        // What an earlier term has shown never leaves.
+        for ran in [[earlier, open], [earlier, closed]] {
+            let mut output = Seen::default();
+            output.add(ran[0], ran[1]);
+            output.add(closed, open);
+            assert!(!serving.allows(output) && serving.has_ended(output), "{ran:?}");
+        }
+        serving.close();
+        assert!(serving.has_ended(open));
     }
 
     #[test]

@@ -4,8 +4,9 @@
 //! MULTI … EXEC around those that belong together. Its *offset* counts the bytes. Each command is a record of the database's journal too, if
 //! there is one, and both are written under one lock. So a restart that replays the journal finds the stream as it was.
 
-use super::backlog::{Backlog, Gone, PORTION_BYTES};
+use super::backlog::{Backlog, Found, Gone, PORTION_BYTES};
 use crate::random;
+use bytes::Bytes;
 use journal::{Id, Mark};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use resp::client::encode_command;
@@ -135,21 +136,22 @@ impl Stream {
         self.with(|state| state.shared(id))?
     }
 
-    /// Adds at most `max` bytes from offset `from` to `out`; none if the stream ends there.
-    pub fn read(&self, from: u64, max: usize, out: &mut Vec<u8>) -> Result<(), Gone> {
-        let kept = out.len();
-        let found = self.with(|state| state.backlog.read(from, max, out)).ok_or(Gone)??;
-        let Some(in_file) = found else { return Ok(()) };
-        let read = in_file.read(out);
+    /// At most `max` bytes from offset `from` on, in pieces; none if the stream ends there. What the window has is not copied.
+    pub fn read(&self, from: u64, max: usize) -> Result<Vec<Bytes>, Gone> {
+        let in_file = match self.with(|state| state.backlog.read(from, max)).ok_or(Gone)?? {
+            Found::InWindow(pieces) => return Ok(pieces),
+            Found::InFile(in_file) => in_file,
+        };
+        let read = in_file.read();
         // Newer bytes may have been written over this part of the file during the read.
         let is_there = self.with(|state| state.backlog.range().start <= from).unwrap_or(false);
-        match read {
-            Ok(()) if is_there => Ok(()),
-            _ => {
-                out.truncate(kept);
-                Err(Gone)
-            }
-        }
+        read.ok().filter(|_| is_there).map(|bytes| vec![bytes.into()]).ok_or(Gone)
+    }
+
+    /// As [`Stream::read`], but adds the bytes to `out`.
+    pub fn copy(&self, from: u64, max: usize, out: &mut Vec<u8>) -> Result<(), Gone> {
+        self.read(from, max)?.iter().for_each(|piece| out.extend_from_slice(piece));
+        Ok(())
     }
 
     /// Ready when there are bytes behind `from`. `reader`: each has a number.
@@ -333,7 +335,7 @@ mod tests {
 
     fn text(stream: &Stream, from: u64) -> String {
         let mut out = Vec::new();
-        stream.read(from, usize::MAX >> 1, &mut out).unwrap();
+        stream.copy(from, usize::MAX >> 1, &mut out).unwrap();
         String::from_utf8(out).unwrap().replace("\r\n", " ")
     }
 
@@ -460,7 +462,7 @@ mod tests {
         }
         let (mut found, mut from) = (Vec::new(), 23);
         while from < 23 + 20_000_000 {
-            stream.read(from, 100_000, &mut found).unwrap();
+            stream.copy(from, 100_000, &mut found).unwrap();
             from = 23 + found.len() as u64;
         }
         adder.join().unwrap();

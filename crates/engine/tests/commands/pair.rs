@@ -234,7 +234,7 @@ impl Node {
     fn journal(&mut self, time_ms: u64) {
         let up = self.up.as_mut().expect("it is up");
         let mut new = Vec::new();
-        up.journaling.stream.read(up.journalled, usize::MAX >> 1, &mut new).expect("the window has it");
+        up.journaling.stream.copy(up.journalled, usize::MAX >> 1, &mut new).expect("the window has it");
         let whole = units(&new);
         assert_eq!(whole.iter().map(|unit| unit.len()).sum::<usize>(), new.len(), "the stream has whole commands");
         for unit in whole {
@@ -408,7 +408,7 @@ impl World {
         let primary = self.primary;
         let (Some(link), Some(up)) = (&mut self.link, &self.nodes[primary].up) else { return };
         let mut bytes = Vec::new();
-        if up.journaling.stream.read(link.sent, max, &mut bytes).is_err() {
+        if up.journaling.stream.copy(link.sent, max, &mut bytes).is_err() {
             // Too slow.
             self.link = None;
             return;

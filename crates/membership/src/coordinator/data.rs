@@ -121,7 +121,7 @@ impl DataDir {
         let trial = path.join("trial");
         let tried = File::create(&trial).and_then(|mut file| file.write_all(&[0; 4096]).and_then(|()| file.sync_all()));
         let _ = fs::remove_file(&trial);
-        tried.map_err(unwritable)?;
+        unless_full(tried).map_err(unwritable)?;
         Ok(DataDir { path, _locked: locked })
     }
 
@@ -192,6 +192,14 @@ impl DataDir {
     }
 }
 
+/// A full device says nothing of who may write to it, and passes. etcd ends on it, and is started until there is room.
+fn unless_full(tried: io::Result<()>) -> io::Result<()> {
+    match tried {
+        Err(error) if matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) => Ok(()),
+        tried => tried,
+    }
+}
+
 /// How far etcd came in this membership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
@@ -248,6 +256,16 @@ mod tests {
 
     fn member(cluster: ClusterId) -> EtcdMember {
         EtcdMember::new(NodeId::random(), "127.0.0.1".to_owned(), (1, 2), cluster, Vec::new())
+    }
+
+    #[test]
+    fn a_full_device_is_left_to_etcd() {
+        // A coordinator that ended on it would not be started again.
+        let full = File::options().write(true).open("/dev/full").unwrap().write_all(b"trial");
+        assert_eq!(full.as_ref().unwrap_err().kind(), io::ErrorKind::StorageFull);
+        unless_full(full).unwrap();
+        let refused = Err(io::ErrorKind::PermissionDenied.into());
+        assert_eq!(unless_full(refused).unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }
 
     #[test]

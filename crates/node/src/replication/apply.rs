@@ -204,7 +204,7 @@ pub fn count_writes(stream: &Stream, from: u64, to: u64) -> Option<u64> {
             Ok(Parsed::Incomplete { .. }) if at < to => {
                 input.drain(..std::mem::take(&mut used));
                 let before = input.len();
-                stream.read(at, PORTION_BYTES.min((to - at) as usize), &mut input).ok()?;
+                stream.copy(at, PORTION_BYTES.min((to - at) as usize), &mut input).ok()?;
                 at += (input.len() - before) as u64;
             }
             _ => return None,
