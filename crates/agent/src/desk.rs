@@ -3,11 +3,13 @@
 //! would be told a moment later. Never waits for the nodes that follow, and never does anything on a node.
 
 mod forget;
+mod recover;
 
+use crate::calls::Asking;
 use crate::change_error::{ChangeError, find};
 use crate::plans::{Planned, Wish, is_drain_of, planned};
 use base::clock::wall_ms;
-use cluster::ids::{CopyNumber, DatabaseId, HashSecret, NodeId, OperationId, ShardNumber};
+use cluster::ids::{CopyNumber, DatabaseId, HashSecret, NodeId, OperationId, ShardNumber, ShardUid};
 use cluster::keys::Key;
 use cluster::limits;
 use cluster::names::{DatabaseName, NodeName};
@@ -30,6 +32,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 pub use forget::{Forgetting, Left};
+pub use recover::{FoundCopy, RecoveredShard, Recovery};
 
 /// Ports that are tried for a database that names none.
 const PORTS: std::ops::RangeInclusive<u16> = 12000..=12999;
@@ -87,6 +90,8 @@ pub struct Desk<'a> {
     pub has_own: &'a dyn Fn(&str) -> bool,
     /// Whether nobody listens on the port.
     pub is_free: &'a dyn Fn(u16) -> bool,
+    /// Asks nodes what their copies of shards have.
+    pub asks: &'a dyn Fn(&View, BTreeMap<NodeId, Vec<ShardUid>>) -> Asking,
     /// Who asks.
     pub by: &'a str,
 }

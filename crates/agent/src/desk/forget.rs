@@ -1,9 +1,13 @@
 //! Owns how a node that does not run is removed, and what becomes of its shards. Never knows how other changes are planned.
 
+use super::recover::in_words;
 use super::{Begun, Desk, Made, SHARDS_AT_ONCE, begin, loads, new_operation, no_room, put, with_layout};
+use crate::calls::Answers;
 use crate::change_error::ChangeError;
+use crate::choice::{Asked, is_avoided, reports};
 use base::clock::wall_ms;
-use cluster::ids::{CopyNumber, DatabaseId, NodeId, ShardNumber};
+use cluster::failover::{Survivor, survive};
+use cluster::ids::{CopyNumber, DatabaseId, NodeId, ShardNumber, shard_uid};
 use cluster::keys::Key;
 use cluster::names::{DatabaseName, NodeName};
 use cluster::placement::{Change as PlacementChange, NodeLoad, Request, plan};
@@ -48,14 +52,28 @@ type Forgotten = (Forgetting, NodeId, Revised<NodeRecord>, Vec<Change>);
 impl Desk<'_> {
     /// What the cluster loses with a node that does not run, and where its shards come anew. `me`: the node of this desk, which may only
     /// leave without shards.
-    pub fn plan_forget(&self, name: &str, me: NodeId, loses_data: bool) -> Result<Forgetting, ChangeError> {
-        self.forgotten(&self.view(), name, me, loses_data).map(|(forgetting, ..)| forgetting)
+    pub async fn plan_forget(&self, name: &str, me: NodeId, loses_data: bool) -> Result<Forgetting, ChangeError> {
+        let view = self.view();
+        let answers = self.ask_others(&view, name, loses_data).await;
+        self.forgotten(&view, &answers, name, me, loses_data).map(|(forgetting, ..)| forgetting)
+    }
+
+    /// What the other copies have of the shards whose primaries would be given up.
+    async fn ask_others(&self, view: &View, name: &str, loses_data: bool) -> Answers {
+        let mut asked = Asked::default();
+        if let Some((id, _)) = view.node_named(name).filter(|_| loses_data) {
+            for (uid, shard) in view.shards_on(id).filter(|(_, shard)| shard.primary_node() == Some(id)) {
+                asked.add(view, uid, shard);
+            }
+        }
+        (self.asks)(view, asked.0).await
     }
 
     /// Also returns the node and the new records of its shards.
     pub(super) fn forgotten(
         &self,
         view: &View,
+        answers: &Answers,
         name: &str,
         me: NodeId,
         loses_data: bool,
@@ -117,14 +135,19 @@ impl Desk<'_> {
                 |to: NodeId, left| LostShard { database: name.clone(), number, to: view.nodes[&to].name.clone(), left };
             // Another epoch and another copy: whoever comes back with the old ones claims nothing.
             let Some(to) = to else {
-                let Some((next, to, left)) = surviving(view, shard, id) else {
-                    let why = format!(
-                        "node '{}' has the primary of shard {name}.{number}, and no node with another copy runs: start one first",
+                let uid = shard_uid(database, number);
+                let is_away = |node| !view.live.contains_key(&node);
+                let is_avoided = |copy| is_avoided(view, shard, copy);
+                let survivor = survive(shard, id, &reports(shard, uid, answers), is_away, is_avoided);
+                let Survivor { next, is_in_sync } = survivor.map_err(|undecided| {
+                    let why = in_words(view, shard, &undecided);
+                    ChangeError::Busy(format!(
+                        "node '{}' has the primary of shard {name}.{number}, which {why}",
                         record.name
-                    );
-                    return Err(ChangeError::Busy(why));
-                };
-                forgetting.lost.push(lost(to, left));
+                    ))
+                })?;
+                let to = next.primary_node().expect("the copy that goes on is assigned");
+                forgetting.lost.push(lost(to, if is_in_sync { Left::CopyInSync } else { Left::OlderCopy }));
                 let change = Change::default().given(&key, shard.revision);
                 shards.push(put(change, Key::Shard(database, number), &next)?);
                 continue;
@@ -138,6 +161,7 @@ impl Desk<'_> {
                 next_copy: CopyNumber(shard.next_copy.0 + 1),
                 flushes: shard.flushes,
                 handed_over: None,
+                undecided: None,
                 unknown: shard.unknown.clone(),
             };
             let change = Change::default().given(&key, shard.revision);
@@ -150,8 +174,9 @@ impl Desk<'_> {
     pub async fn forget(&self, name: &str, me: NodeId, loses_data: bool) -> Result<(Made, Forgetting), ChangeError> {
         let operation = new_operation();
         loop {
-            let planned = self.change(|view| {
-                let (forgetting, id, record, mut shards) = self.forgotten(view, name, me, loses_data)?;
+            let planned = self.attempt(async |view| {
+                let answers = self.ask_others(view, name, loses_data).await;
+                let (forgetting, id, record, mut shards) = self.forgotten(view, &answers, name, me, loses_data)?;
                 let is_last = shards.len() <= SHARDS_AT_ONCE;
                 shards.truncate(SHARDS_AT_ONCE);
                 // The node comes back at this moment, or not before it is forgotten.
@@ -187,7 +212,7 @@ impl Desk<'_> {
                     };
                     change = begin(view, change, self.by, begun)?;
                 }
-                Ok((change, (forgetting, is_last)))
+                Ok((self.records.change(change).await?, (forgetting, is_last)))
             });
             let (revision, (forgetting, is_last)) = planned.await?;
             if is_last {
@@ -195,19 +220,4 @@ impl Desk<'_> {
             }
         }
     }
-}
-
-/// The record of a shard whose primary is given up with its node, while other nodes have copies: the best of those whose nodes run goes on.
-/// One in sync is promoted as after any failover. Without one, a copy that the cluster would never name by itself begins a new in-sync set
-/// with what it has.
-pub(super) fn surviving(view: &View, shard: &ShardRecord, lost: NodeId) -> Option<(ShardRecord, NodeId, Left)> {
-    let rest = shard.without(lost);
-    let mut running = rest.assignments.iter().filter(|assigned| view.live.contains_key(&assigned.node));
-    let (primary, left) = match running.clone().find(|assigned| rest.is_in_sync(assigned.copy)) {
-        Some(in_sync) => (in_sync, Left::CopyInSync),
-        None => (running.next()?, Left::OlderCopy),
-    };
-    let (copy, node) = (primary.copy, primary.node);
-    let in_sync = if left == Left::CopyInSync { rest.in_sync.clone() } else { Vec::new() };
-    Some((ShardRecord { epoch: shard.epoch.next(), primary: copy, in_sync, handed_over: None, ..rest }, node, left))
 }

@@ -1,9 +1,11 @@
-use super::forget::surviving;
 use super::*;
-use cluster::ids::{Incarnation, ProcessId};
+use crate::calls::Answers;
+use cluster::failover::{CopyAnswer, Report};
+use cluster::ids::{Epoch, Incarnation, ProcessId, shard_uid};
 use cluster::records::{Addresses, Capacity, LiveRecord, Member, Versions};
 use coord::Twin;
 use coord::twin::Fault;
+use parking_lot::Mutex;
 
 const GB: u64 = 1 << 30;
 
@@ -12,7 +14,12 @@ struct Scene {
     twin: Twin,
     records: Records,
     heard: [watch::Sender<Arc<View>>; 2],
+    /// What the nodes say of their copies, if they run.
+    said: Arc<Mutex<Answers>>,
+    asks: Asks,
 }
+
+type Asks = Box<dyn Fn(&View, BTreeMap<NodeId, Vec<ShardUid>>) -> Asking>;
 
 fn node_id(number: u8) -> NodeId {
     NodeId([number; 20])
@@ -22,7 +29,17 @@ impl Scene {
     fn new() -> Scene {
         let twin = Twin::new(1);
         let records = Records::new(Arc::new(twin.clone()), pki::ClusterId::random());
-        let scene = Scene { twin, records, heard: [(); 2].map(|()| watch::Sender::new(Arc::default())) };
+        let (heard, said) = ([(); 2].map(|()| watch::Sender::new(Arc::default())), Arc::<Mutex<Answers>>::default());
+        let known = Arc::clone(&said);
+        let asks = Box::new(move |_: &View, asked: BTreeMap<NodeId, Vec<ShardUid>>| -> Asking {
+            let known = known.lock();
+            let answer = |(node, shards): (NodeId, Vec<ShardUid>)| {
+                let said = known.get(&node)?.iter().filter(|said| shards.contains(&said.shard)).cloned().collect();
+                Some((node, said))
+            };
+            Box::pin(std::future::ready(asked.into_iter().filter_map(answer).collect()))
+        });
+        let scene = Scene { twin, records, heard, said, asks };
         for number in 1..=2 {
             let record = NodeRecord {
                 name: format!("n{number}").parse().expect("a name"),
@@ -80,6 +97,7 @@ impl Scene {
             workers: 2,
             has_own: &|_| false,
             is_free: &|_| true,
+            asks: &*self.asks,
             by: "admin",
         }
     }
@@ -89,6 +107,23 @@ impl Scene {
         let (first, second, ()) = run(async { tokio::join!(first, second, async { self.hear() }) });
         self.hear();
         (first, second)
+    }
+
+    /// The node says that its copy of the shard is this dataset, with so much of the stream of this epoch.
+    fn says(&self, (number, copy): (u8, CopyNumber), uid: ShardUid, incarnation: u8, (epoch, received): (u64, u64)) {
+        let report = Report {
+            copy,
+            incarnation: Incarnation([incarnation; 8]),
+            promised: Epoch::FIRST,
+            received,
+            stream: Some(Epoch(epoch.try_into().unwrap())),
+            hears_a_lease: false,
+        };
+        let answer = CopyAnswer { shard: uid, report, serving: None, state: String::new() };
+        let mut said = self.said.lock();
+        let known = said.entry(node_id(number)).or_default();
+        known.retain(|said| said.shard != uid);
+        known.push(answer);
     }
 
     fn spec(&self, name: &str) -> SpecRecord {
@@ -280,13 +315,13 @@ fn a_lost_node_is_forgotten_with_its_shards_unless_it_comes_back() {
     let (a, b) = (scene.desk(0), scene.desk(1));
     run(a.create(&definition("orders", GB))).unwrap();
     scene.hear();
-    let runs = a.plan_forget("n2", node_id(1), true).unwrap_err();
+    let runs = run(a.plan_forget("n2", node_id(1), true)).unwrap_err();
     assert!(runs.to_string().contains("runs"), "{runs}");
     scene.end(2);
     scene.hear();
-    let refused = a.plan_forget("n2", node_id(1), false).unwrap_err().to_string();
+    let refused = run(a.plan_forget("n2", node_id(1), false)).unwrap_err().to_string();
     assert!(refused.contains("has the shards orders.") && refused.contains("--lose-data"), "{refused}");
-    let plan = a.plan_forget("n2", node_id(1), true).unwrap();
+    let plan = run(a.plan_forget("n2", node_id(1), true)).unwrap();
     assert_eq!((plan.lost.len(), plan.lost[0].to.as_str(), plan.lost[0].left), (1, "n1", Left::Nothing));
 
     // It comes back at this moment.
@@ -345,29 +380,32 @@ fn replicas_are_on_other_nodes_and_go_with_theirs() {
     let a = scene.desk(0);
     let refused = run(a.forget("n2", node_id(1), false)).unwrap_err().to_string();
     assert!(refused.contains("has the shards orders.") && refused.contains("--lose-data"), "{refused}");
-    let plan = a.plan_forget("n2", node_id(1), true).unwrap();
-    let left: Vec<_> = plan.lost.iter().map(|lost| (lost.to.as_str(), lost.left)).collect();
-    assert_eq!(left, [("n1", Left::OlderCopy)], "nobody has ever been in sync");
     let (id, database) = view.named("orders").unwrap();
     let (&number, of_n2) = database.shards.iter().find(|(_, shard)| shard.primary_node() == Some(node_id(2))).unwrap();
+    let uid = shard_uid(id, number);
     let copy_at = |node| of_n2.on(node_id(node)).unwrap().copy;
     let member = |node| Member { copy: copy_at(node), incarnation: Incarnation([node; 8]), unknown: Unknown::new() };
     let mut members = vec![member(1), member(2)];
     members.sort_by_key(|member| member.copy);
     let in_sync = |members: Vec<Member>| ShardRecord { in_sync: members, ..ShardRecord::clone(&of_n2.record) };
-    let survives = |members, expected| {
+    scene.write(Key::Shard(id, number), &in_sync(members.clone()));
+    scene.hear();
+    let waits = run(scene.desk(0).plan_forget("n2", node_id(1), true)).unwrap_err().to_string();
+    assert!(waits.contains("n1 runs, and its copy does not answer"), "{waits}");
+    let survives = |members: Vec<Member>, incarnation, expected| {
         scene.write(Key::Shard(id, number), &in_sync(members));
         scene.hear();
+        scene.says((1, copy_at(1)), uid, incarnation, (1, 9));
         let (view, a) = (scene.view(), scene.desk(0));
-        let (forgetting, .., changes) = a.forgotten(&view, "n2", node_id(1), true).unwrap();
-        assert_eq!((forgetting.lost.len(), forgetting.lost[0].left, changes.len()), (1, expected, 2));
-        let now = &view.named("orders").unwrap().1.shards[&number];
-        let (next, node, _) = surviving(&view, now, node_id(2)).unwrap();
-        assert_eq!((next.primary, node, next.epoch), (copy_at(1), node_id(1), now.epoch.next()));
-        next.in_sync
+        let (forgetting, .., changes) = a.forgotten(&view, &scene.said.lock(), "n2", node_id(1), true).unwrap();
+        let lost: Vec<_> = forgetting.lost.iter().map(|lost| (lost.to.as_str(), lost.left)).collect();
+        assert_eq!((&lost[..], changes.len()), (&[("n1", expected)][..], 2));
     };
-    assert_eq!(survives(members, Left::CopyInSync), [member(1)]);
-    assert_eq!(survives(vec![member(2)], Left::OlderCopy), []);
+    survives(members.clone(), 1, Left::CopyInSync);
+    survives(vec![member(2)], 1, Left::OlderCopy);
+    survives(Vec::new(), 1, Left::OlderCopy);
+    // The recorded copy is not what it was: its machine has lost power.
+    survives(members, 99, Left::OlderCopy);
     for (number, shard) in &database.shards {
         let mut named = ShardRecord::clone(&shard.record);
         named.primary = named.assignments.iter().find(|assigned| assigned.node == node_id(1)).unwrap().copy;
@@ -379,6 +417,99 @@ fn replicas_are_on_other_nodes_and_go_with_theirs() {
     let view = scene.view();
     let mut shards = view.named("orders").unwrap().1.shards.values();
     assert!(shards.all(|shard| shard.assignments.len() == 1 && shard.primary_node() == Some(node_id(1))));
+}
+
+/// A database of one shard, with the primary at n1 and a replica at n2, whose machines have both lost power.
+fn after_a_loss_of_power() -> (Scene, Key, ShardRecord) {
+    let scene = Scene::new();
+    let kept = Definition { shards: 1, replicas: 1, persistence: "everysec".to_owned(), ..definition("orders", GB) };
+    run(scene.desk(0).create(&kept)).unwrap();
+    let view = scene.view();
+    let (id, database) = view.named("orders").unwrap();
+    let mut shard = ShardRecord::clone(&database.shards[&ShardNumber(0)].record);
+    shard.primary = shard.on(node_id(1)).unwrap().copy;
+    let member = |assigned: &Assignment| Member {
+        copy: assigned.copy,
+        incarnation: Incarnation(assigned.node.0[..8].try_into().unwrap()),
+        unknown: Unknown::new(),
+    };
+    shard.in_sync = shard.assignments.iter().map(member).collect();
+    let key = Key::Shard(id, ShardNumber(0));
+    scene.write(key, &shard);
+    scene.hear();
+    let uid = shard_uid(id, ShardNumber(0));
+    scene.says((1, shard.on(node_id(1)).unwrap().copy), uid, 101, (1, 90));
+    scene.says((2, shard.on(node_id(2)).unwrap().copy), uid, 102, (1, 95));
+    (scene, key, shard)
+}
+
+#[test]
+fn of_two_recoveries_at_once_one_wins_and_the_copy_with_most_goes_on() {
+    let (scene, _, before) = after_a_loss_of_power();
+    let (a, b) = (scene.desk(0), scene.desk(1));
+    let plan = run(a.plan_recover("orders", None, false)).unwrap();
+    let found = |recovery: &Recovery| -> Vec<_> {
+        let copies = recovery.shards[0].copies.iter();
+        let mut found: Vec<_> =
+            copies.map(|copy| (copy.node.clone(), copy.is_taken, copy.report.map(|report| report.received))).collect();
+        found.sort();
+        found
+    };
+    assert_eq!(found(&plan), [("n1".to_owned(), false, Some(90)), ("n2".to_owned(), true, Some(95))]);
+    assert_eq!(scene.view().named("orders").unwrap().1.shards[&ShardNumber(0)].epoch, before.epoch, "it is a plan");
+
+    let (first, second) =
+        scene.race(a.recover("orders", None, false), b.recover("orders", Some(ShardNumber(0)), false));
+    assert_eq!(first.unwrap().1, plan);
+    let second = second.unwrap_err().to_string();
+    assert!(
+        second.contains("nothing is to be decided") && second.contains("the copy on n2 has every write"),
+        "{second}"
+    );
+    let view = scene.view();
+    let now = &view.named("orders").unwrap().1.shards[&ShardNumber(0)];
+    assert_eq!((now.primary_node(), now.epoch), (Some(node_id(2)), before.epoch.next()));
+    assert_eq!((now.in_sync.len(), now.in_sync[0].incarnation), (1, Incarnation([102; 8])));
+    assert_eq!(now.assignments, before.assignments);
+    let operation = view.operations.values().find(|operation| operation.kind == OperationKind::Recover).unwrap();
+    assert_eq!((operation.target.as_str(), operation.nodes.len(), operation.nodes[0].node), ("orders", 1, node_id(2)));
+}
+
+#[test]
+fn a_recovery_waits_for_copies_that_may_have_everything_unless_they_are_given_up() {
+    let (scene, key, before) = after_a_loss_of_power();
+    let recover = |loses_data| run(scene.desk(0).recover("orders", None, loses_data));
+    for (name, shard) in [("others", None), ("orders", Some(ShardNumber(7)))] {
+        let unknown = run(scene.desk(0).plan_recover(name, shard, false)).unwrap_err();
+        assert!(matches!(unknown, ChangeError::NotFound(_)), "{unknown:?}");
+    }
+    // A copy that runs and loads its dataset, and one whose node does not run.
+    let second = scene.said.lock().remove(&node_id(2)).unwrap();
+    let silent = recover(false).unwrap_err().to_string();
+    assert!(silent.contains("n2 runs, and its copy does not answer") && silent.contains("--lose-data"), "{silent}");
+    scene.end(2);
+    scene.hear();
+    let away = recover(false).unwrap_err().to_string();
+    assert!(away.contains("n2 does not run") && away.contains("--lose-data"), "{away}");
+    let plan = run(scene.desk(0).plan_recover("orders", None, true)).unwrap();
+    let silent: Vec<_> = plan.shards[0].copies.iter().filter(|copy| copy.report.is_none()).collect();
+    assert_eq!((silent.len(), silent[0].node.as_str(), silent[0].is_taken), (1, "n2", false));
+
+    // It runs again, and has everything: that is not lost, whatever the operator says.
+    scene.set_live(2);
+    let answers = scene.said.lock().insert(node_id(2), second);
+    assert!(answers.is_none());
+    let uid = shard_uid(scene.view().named("orders").unwrap().0, ShardNumber(0));
+    scene.says((2, before.on(node_id(2)).unwrap().copy), uid, 2, (1, 80));
+    scene.hear();
+    for loses_data in [false, true] {
+        let refused = recover(loses_data).unwrap_err().to_string();
+        assert!(refused.contains("the copy on n2 has every write that was acknowledged"), "{refused}");
+    }
+    scene.write(key, &ShardRecord { in_sync: Vec::new(), ..before });
+    scene.hear();
+    let never = recover(true).unwrap_err().to_string();
+    assert!(never.contains("has never been served"), "{never}");
 }
 
 #[test]
