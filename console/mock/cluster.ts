@@ -23,7 +23,7 @@ const NODES: ClusterNode[] = [
 
 const shardsOf = (count: number): ShardInfo[] =>
   // With replicas, a has taken over what b had.
-  Array.from({ length: count }, (_, number) => ({ number, node: number % 2 && !IS_DOWN ? "b" : "a", epoch: number === 2 || IS_DOWN ? 3 : 1, is_served: true, in_sync: IS_DOWN ? 1 : 2, copies: 2 }));
+  Array.from({ length: count }, (_, number) => ({ number, node: number % 2 && !IS_DOWN ? "b" : "a", epoch: number === 2 || IS_DOWN ? 3 : 1, is_served: true, in_sync: IS_DOWN ? 1 : 2, copies: 2, advice: null }));
 /** By database. */
 export const SHARDS: Record<string, ShardInfo[]> = IS_MEMBER ? { orders: shardsOf(4) } : {};
 /** What a shard says of itself; one that is not served says nothing. */

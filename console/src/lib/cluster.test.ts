@@ -5,7 +5,7 @@ import type { Cluster, ClusterNode, Etcd, Placement, ShardInfo } from "./types";
 const node = (name: string, more: Partial<ClusterNode> = {}): ClusterNode => ({
   id: name, name, zone: "default", role: "data", address: `${name}:8380`, is_live: true, is_draining: false, version: "1", ram_bytes: 100, flash_bytes: 1000, ram_placed_bytes: 0, flash_placed_bytes: 0, shards: 0, primaries: 0, clock_ahead_ms: null, clock_error_ms: null, ...more,
 });
-const shard = (number: number, node: string, is_served = true, in_sync = 1, copies = 1): ShardInfo => ({ number, node, epoch: 1, is_served, in_sync, copies });
+const shard = (number: number, node: string, is_served = true, in_sync = 1, copies = 1): ShardInfo => ({ number, node, epoch: 1, is_served, in_sync, copies, advice: null });
 const cluster = (more: Partial<Cluster> = {}): Cluster => ({ name: "shop", id: "1", node: "a", leader: "a", nodes: [node("a"), node("b")], databases: [], etcd_trouble: null, removed: null, troubles: [], ...more });
 const database = (name: string, shards: ShardInfo[], state = "serving"): Cluster["databases"][number] => ({ id: name, name, state, port: 1, tls_port: 0, memory_limit_bytes: 1, ram_limit_bytes: 1, replicas: 0, shards });
 
@@ -56,6 +56,9 @@ test("which keys answer CLUSTERDOWN", () => {
     level: "bad", title: "Shards 0 and 1 are not served", lines: ["Keys of shards 0 and 1 answer CLUSTERDOWN. The other shard is served.", "They are on the nodes a, b."],
   });
   expect(unservedNotice([shard(0, "", false)])!.lines).toEqual(["Keys of shard 0 answer CLUSTERDOWN. No shard is served."]);
+  const advice = "no copy has every write that was acknowledged; flintkv database recover orders shows what each has";
+  const decided = [0, 1].map((number) => ({ ...shard(number, "a", false), advice }));
+  expect(unservedNotice(decided)!.lines).toEqual(["Keys of shards 0 and 1 answer CLUSTERDOWN. No shard is served.", "No copy has every write that was acknowledged; flintkv database recover orders shows what each has.", "They are on node a."]);
 });
 
 test("learners do not count for etcd's majority", () => {

@@ -38,6 +38,7 @@ export function unservedNotice(shards: readonly ShardInfo[]): Trouble | undefine
   const up = shards.length - down.length;
   const rest = up === 0 ? "No shard is served." : up === 1 ? "The other shard is served." : `The other ${up} shards are served.`;
   const lines = [`Keys of ${named} answer CLUSTERDOWN. ${rest}`];
+  lines.push(...new Set(down.flatMap((one) => (one.advice ? [`${capital(one.advice)}.`] : []))));
   if (nodes.length > 0) lines.push(`${down.length === 1 ? "It is" : "They are"} on ${nodes.length === 1 ? "node" : "the nodes"} ${nodes.join(", ")}.`);
   return { level: "bad", title: `${capital(named)} ${down.length === 1 ? "is" : "are"} not served`, lines };
 }

@@ -1039,7 +1039,7 @@ export interface Operation {
   error: string | null;
   failover: null | Failover;
   id: string;
-  /** create, resize, delete, flush, pause, resume, forget, failover; with steps: switchover, drain, undrain, move, replace or restart. */
+  /** create, resize, delete, flush, pause, resume, forget, recover, failover; with steps: switchover, drain, undrain, move, replace or restart. */
   kind: string;
   nodes: OperationNode[];
   started_ms: number;
@@ -1157,6 +1157,43 @@ export interface PrimaryInfo {
 export interface Progress {
   done_bytes: number;
   total_bytes: number;
+}
+
+export interface RecoverRequest {
+  database: string;
+  /** Go on without the copies that do not answer: what only they have is lost. */
+  lose_data?: boolean;
+  /** The number of a shard. Without it, all shards that nobody can serve. */
+  shard?: number | null;
+}
+
+export interface RecoveryCopy {
+  /** The shard goes on with it. */
+  is_taken: boolean;
+  node: string;
+  /** How much of the shard's stream it has. null: it does not answer. */
+  received_bytes: number | null;
+  /** The epoch of the primary whose stream the copy has last. A newer one counts more than a longer stream. null: the copy is empty, or does not answer. */
+  stream_epoch: number | null;
+}
+
+/** How shards go on that nobody can serve. */
+export interface RecoveryPlan {
+  database: string;
+  /** The shards that need no decision, and why. */
+  left_out: string[];
+  /** What may be lost, in sentences. */
+  lost: string[];
+  shards: RecoveryShard[];
+}
+
+export interface RecoveryShard {
+  copies: RecoveryCopy[];
+  /** That the new primary serves in. */
+  epoch: number;
+  number: number;
+  /** The node whose copy becomes the primary. */
+  to: string;
 }
 
 export interface ReplicaInfo {
@@ -1371,6 +1408,8 @@ export interface ShardFigures {
 
 /** A shard of a database, and the node that serves it. */
 export interface ShardInfo {
+  /** What an operator has to do, because no copy has every acknowledged write and so none becomes the primary by itself. null: nothing. */
+  advice: string | null;
   /** How many that should be. */
   copies: number;
   epoch: number;

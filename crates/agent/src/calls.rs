@@ -8,6 +8,7 @@ use membership::call::Call;
 use membership::issuer::Issuer;
 use membership::join::Peer;
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::JoinSet;
@@ -18,6 +19,8 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// What nodes say of their copies.
 pub type Answers = BTreeMap<NodeId, Vec<CopyAnswer>>;
+/// The answers that are on their way.
+pub type Asking = Pin<Box<dyn Future<Output = Answers> + Send>>;
 
 /// Where the node answers calls.
 pub fn peer(issuer: &Issuer, node: &NodeRecord) -> Peer {
@@ -29,7 +32,7 @@ pub fn peer(issuer: &Issuer, node: &NodeRecord) -> Peer {
 }
 
 /// Asks all of these nodes at once. A node that does not answer is missing.
-pub async fn ask(issuer: &Issuer, view: &View, asked: BTreeMap<NodeId, Vec<ShardUid>>) -> Answers {
+pub fn ask(issuer: &Issuer, view: &View, asked: BTreeMap<NodeId, Vec<ShardUid>>) -> Asking {
     let mut calls = JoinSet::new();
     for (id, shards) in asked {
         let Some(node) = view.nodes.get(&id) else { continue };
@@ -39,7 +42,7 @@ pub async fn ask(issuer: &Issuer, view: &View, asked: BTreeMap<NodeId, Vec<Shard
             Some((id, answer.ok()?.ok()?))
         });
     }
-    calls.join_all().await.into_iter().flatten().collect()
+    Box::pin(async { calls.join_all().await.into_iter().flatten().collect() })
 }
 
 /// What the nodes of these shards' in-sync sets say of their copies.

@@ -3,10 +3,11 @@
 
 use crate::agent::{Agent, Membership, NoCluster};
 use crate::authority::AuthorityStatus;
+use crate::calls;
 use crate::change_error::{ChangeError, find};
-use crate::desk::{Desk, Forgetting, Made, Placement};
+use crate::desk::{Desk, Forgetting, Made, Placement, Recovery};
 use crate::plans::{Planned, Wish};
-use cluster::ids::OperationId;
+use cluster::ids::{OperationId, ShardNumber};
 use cluster::view::View;
 use config::definition::{Definition, DefinitionChange};
 use membership::call::NewToken;
@@ -27,13 +28,14 @@ impl From<NoCluster> for ChangeError {
 impl Agent {
     fn at_desk<T>(&self, by: &str, work: impl AsyncFnOnce(&Arc<Membership>, &Desk<'_>) -> T) -> Result<T, ChangeError> {
         let membership = self.membership()?;
-        let node = self.node();
+        let (node, issuer) = (self.node(), membership.issuer());
         let desk = Desk {
             records: membership.records(),
             view: membership.view_receiver(),
             workers: node.workers() as u64,
             has_own: &|name| node.database(name).is_some(),
             is_free: &|port| node.is_free(port),
+            asks: &|view, asked| calls::ask(&issuer, view, asked),
             by,
         };
         Ok(self.wait(work(&membership, &desk)))
@@ -134,14 +136,14 @@ impl Agent {
 
     /// What the cluster would lose with a node.
     pub fn plan_forget(&self, name: &str, loses_data: bool) -> Result<Forgetting, ChangeError> {
-        self.at_desk("", async |membership, desk| desk.plan_forget(name, membership.me, loses_data))?
+        self.at_desk("", async |membership, desk| desk.plan_forget(name, membership.me, loses_data).await)?
     }
 
-    /// Removes a node that does not run, or this one. Its shards must be gone before, unless `loses_data`: then they begin empty on other
-    /// nodes.
+    /// Removes a node that does not run, or this one. Its shards must be gone before, unless `loses_data`: then they go on with the best
+    /// copies that other nodes have, or begin empty.
     pub fn forget(&self, name: &str, loses_data: bool, by: &str) -> Result<Forgetting, ChangeError> {
         self.at_desk(by, async |membership, desk| {
-            desk.plan_forget(name, membership.me, loses_data)?;
+            desk.plan_forget(name, membership.me, loses_data).await?;
             let view = membership.view();
             let (id, _) = view.node_named(name).ok_or_else(|| ChangeError::NotFound(format!("node '{name}'")))?;
             let issuer = membership.issuer();
@@ -161,6 +163,32 @@ impl Agent {
                 })?;
             }
             Ok(forgetting)
+        })?
+    }
+
+    /// What [`Agent::recover`] would do now.
+    pub fn plan_recover(
+        &self,
+        name: &str,
+        shard: Option<ShardNumber>,
+        loses_data: bool,
+    ) -> Result<Recovery, ChangeError> {
+        self.at_desk("", async |_, desk| desk.plan_recover(name, shard, loses_data).await)?
+    }
+
+    /// Has the shards of a database that nobody can serve, or one of them, go on with the copies that have most, and waits until they serve.
+    /// `loses_data`: without the copies that do not answer.
+    pub fn recover(
+        &self,
+        name: &str,
+        shard: Option<ShardNumber>,
+        loses_data: bool,
+        by: &str,
+    ) -> Result<Recovery, ChangeError> {
+        self.at_desk(by, async |membership, desk| {
+            let (made, recovery) = desk.recover(name, shard, loses_data).await?;
+            let followed = followed(membership, made).await;
+            followed.map(|_| recovery).map_err(|nodes| slow(name, &nodes))
         })?
     }
 

@@ -4,13 +4,14 @@
 
 use crate::calls::{Answers, ask};
 use crate::candidate::{Candidate, is_to_restart, majority_is_away};
+use crate::choice::{Asked, advice, is_avoided, reports};
 use crate::executor::carry_out;
 use base::clock::wall_ms;
-use cluster::failover::{Choice, CopyAnswer, Report, choose};
+use cluster::failover::{Choice, CopyAnswer, Report, choose, recover};
 use cluster::ids::{DatabaseId, Epoch, NodeId, OperationId, ProcessId, ShardNumber, ShardUid, shard_uid};
 use cluster::keys::Key;
 use cluster::records::{
-    self, DatabaseState, FailoverRecord, LeaderRecord, Member, Role, ShardRecord, SpecRecord, Unknown,
+    self, DatabaseState, FailoverRecord, LeaderRecord, Member, Record, Role, ShardRecord, SpecRecord, Unknown,
 };
 use cluster::view::{Revised, View};
 use coord::{Coord, Keeper};
@@ -135,7 +136,10 @@ async fn control(me: &Candidate, leader: i64) -> std::convert::Infallible {
             name(&(me.issuer)(), &view, leader, &named).await;
         }
         for (id, served) in controller.served(&view, wall_ms()) {
-            note_served(&(me.issuer)(), leader, id, &served).await;
+            note(&(me.issuer)(), leader, Key::Failover(id), &served).await;
+        }
+        for (shard, record) in controller.undecided(&view) {
+            note(&(me.issuer)(), leader, Key::Shard(shard.0, shard.1), &record).await;
         }
     }
 }
@@ -152,14 +156,13 @@ async fn name(issuer: &Issuer, view: &View, leader: i64, named: &Named) {
     }
 }
 
-/// Only operators read it, so it is not tried again.
-async fn note_served(issuer: &Issuer, leader: i64, id: OperationId, served: &Revised<FailoverRecord>) {
-    let key = Key::Failover(id);
+/// Changes a record in what only operators read. Whoever finds it unchanged tries it again.
+async fn note<R: Record>(issuer: &Issuer, leader: i64, key: Key, noted: &Revised<R>) {
     let record =
-        records::encode(key, &*served.record).expect("the record was read, and the change keeps what was checked");
-    let change = Change::default().given(&key.to_string(), served.revision).given(&Key::Leader.to_string(), leader);
+        records::encode(key, &*noted.record).expect("the record was read, and the change keeps what was checked");
+    let change = Change::default().given(&key.to_string(), noted.revision).given(&Key::Leader.to_string(), leader);
     if let Err(error) = issuer.records.change(change.put_bytes(&key.to_string(), record)).await {
-        tracing::debug!("when shard {} was served again is not noted: {error}", served.target);
+        tracing::debug!("{key} does not say what it should: {error}");
     }
 }
 
@@ -174,9 +177,11 @@ pub struct Controller {
     missed: BTreeMap<Shard, (u64, Epoch)>,
     /// The epochs of the primaries that it has named, and has not heard to serve yet.
     awaited: BTreeMap<Shard, Epoch>,
+    /// The shards for which nobody can be named: no copy has everything.
+    undecided: BTreeSet<Shard>,
     /// Why nobody is named, and what was said of it.
-    waits: Option<String>,
-    said: Option<String>,
+    waits: BTreeSet<String>,
+    said: BTreeSet<String>,
 }
 
 /// A shard's next record, and what is noted of it.
@@ -211,13 +216,13 @@ impl Named {
     }
 }
 
-/// A shard that may need a controller: it has replicas, and has served.
+/// A shard that may need a controller: it is of a database with replicas, and has served.
 fn replicated(view: &View) -> impl Iterator<Item = (Shard, &SpecRecord, &Revised<ShardRecord>)> {
     view.databases.iter().flat_map(|(&id, database)| {
         let spec = database.spec.as_ref().filter(|spec| spec.state != DatabaseState::Deleting);
         spec.into_iter().flat_map(move |spec| {
-            let shards = database.shards.iter();
-            let kept = shards.filter(|(_, record)| record.assignments.len() > 1 && !record.in_sync.is_empty());
+            let has_replicas = spec.definition().replicas > 0;
+            let kept = database.shards.iter().filter(move |(_, record)| has_replicas && !record.in_sync.is_empty());
             kept.map(move |(&number, record)| ((id, number), &*spec.record, record))
         })
     })
@@ -226,12 +231,10 @@ fn replicated(view: &View) -> impl Iterator<Item = (Shard, &SpecRecord, &Revised
 impl Controller {
     /// Whom to ask for which shards. Empty: each shard is known to be served.
     pub fn questions(&mut self, view: &View, now_ms: u64) -> BTreeMap<NodeId, Vec<ShardUid>> {
-        let mut asked: BTreeMap<NodeId, Vec<ShardUid>> = BTreeMap::new();
-        let mut seen = BTreeSet::new();
+        let (mut asked, mut seen) = (Asked::default(), BTreeSet::new());
         for (shard, _, record) in replicated(view) {
             seen.insert(shard);
-            let live = record.primary_node().and_then(|node| view.live.get(&node));
-            if live.is_some_and(|live| self.heard.get(&shard) == Some(&(record.epoch, live.process))) {
+            if self.hears(view, shard, record) && !record.is_undecided() {
                 self.missed.remove(&shard);
                 continue;
             }
@@ -239,13 +242,17 @@ impl Controller {
             if missed.1 != record.epoch {
                 *missed = (now_ms, record.epoch);
             }
-            for assigned in record.assignments.iter().filter(|assigned| view.live.contains_key(&assigned.node)) {
-                asked.entry(assigned.node).or_default().push(shard_uid(shard.0, shard.1));
-            }
+            asked.add(view, shard_uid(shard.0, shard.1), record);
         }
         self.heard.retain(|shard, _| seen.contains(shard));
         self.missed.retain(|shard, _| seen.contains(shard));
-        asked
+        asked.0
+    }
+
+    /// The primary was heard to serve in the record's epoch, in the process that runs now.
+    fn hears(&self, view: &View, shard: Shard, record: &ShardRecord) -> bool {
+        let live = record.primary_node().and_then(|node| view.live.get(&node));
+        live.is_some_and(|live| self.heard.get(&shard) == Some(&(record.epoch, live.process)))
     }
 
     /// Whether everything that it misses has been missed for long.
@@ -257,16 +264,23 @@ impl Controller {
     /// milliseconds since 1970.
     pub fn decide(&mut self, view: &View, answers: &Answers, now_ms: u64, wall_ms: u64) -> Vec<Named> {
         let mut named = Vec::new();
-        self.waits = None;
+        (self.waits, self.undecided) = Default::default();
         for (shard, spec, record) in replicated(view) {
             let Some(&(since_ms, _)) = self.missed.get(&shard) else { continue };
             let missed_ms = now_ms.saturating_sub(since_ms);
             let Some(cause) = self.cause(view, shard, spec, record, answers, missed_ms) else { continue };
-            if let Some(why) = majority_is_away(view) {
-                self.waits = Some(why);
-                continue;
-            }
-            let Some((next, cause)) = next_record(view, shard, spec, record, answers, cause) else { continue };
+            let majority = majority_is_away(view);
+            self.waits.extend(majority.clone());
+            let (next, cause) = match next_record(view, shard, spec, record, answers, cause) {
+                Next::Name(_, _) if majority.is_some() => continue,
+                Next::Name(next, cause) => (next, cause),
+                Next::Operator if missed_ms >= PATIENCE_MS => {
+                    self.undecided.insert(shard);
+                    self.waits.extend(advice(view, spec.name.as_str(), &undecided(record, true)));
+                    continue;
+                }
+                Next::Operator | Next::Nobody => continue,
+            };
             let node = |node: Option<NodeId>| node.and_then(|node| Some(view.nodes.get(&node)?.name.clone()));
             let (Some(from), Some(to)) = (node(record.primary_node()), node(next.primary_node())) else { continue };
             let failover = FailoverRecord {
@@ -306,7 +320,7 @@ impl Controller {
             self.missed.remove(&shard);
             return None;
         }
-        if let Some(said) = primary.filter(|said| !is_recorded(record, &said.report)) {
+        if let Some(said) = primary.filter(|said| !record.names(said.report.copy, said.report.incarnation)) {
             return Some(format!("the dataset of copy {} is not the one that was acknowledged", said.report.copy));
         }
         let has_ended =
@@ -336,14 +350,26 @@ impl Controller {
         served
     }
 
+    /// The records of the shards that are to say that an operator must decide, or that nobody must any more.
+    pub fn undecided(&self, view: &View) -> Vec<(Shard, Revised<ShardRecord>)> {
+        let changed = |(shard, _, record): (Shard, &SpecRecord, &Revised<ShardRecord>)| {
+            let is_undecided = match record.is_undecided() {
+                false if self.undecided.contains(&shard) => true,
+                true if self.hears(view, shard, record) => false,
+                _ => return None,
+            };
+            let now = Arc::new(undecided(record, is_undecided));
+            Some((shard, Revised { record: now, revision: record.revision }))
+        };
+        replicated(view).filter_map(changed).collect()
+    }
+
     /// Logs why nobody is named, once.
     fn tell(&mut self) {
-        if self.waits != self.said {
-            if let Some(why) = &self.waits {
-                tracing::error!("no primary is named, an operator must decide: {why}");
-            }
-            self.said.clone_from(&self.waits);
+        for why in self.waits.difference(&self.said) {
+            tracing::error!("no primary is named, an operator must decide: {why}");
         }
+        self.said.clone_from(&self.waits);
     }
 }
 
@@ -351,9 +377,18 @@ fn said(answers: &Answers, node: NodeId, (database, number): Shard) -> Option<&C
     answers.get(&node)?.iter().find(|said| said.shard == shard_uid(database, number))
 }
 
-fn is_recorded(record: &ShardRecord, report: &Report) -> bool {
-    let mut members = record.in_sync.iter();
-    members.any(|member| (member.copy, member.incarnation) == (report.copy, report.incarnation))
+fn undecided(record: &ShardRecord, is_undecided: bool) -> ShardRecord {
+    ShardRecord { undecided: is_undecided.then_some(record.epoch), ..record.clone() }
+}
+
+/// What becomes of a shard that needs another primary.
+enum Next {
+    /// The record to write, and why.
+    Name(ShardRecord, String),
+    /// The primary serves, or a copy that has not answered may have everything.
+    Nobody,
+    /// No copy has everything, but for those whose nodes do not run.
+    Operator,
 }
 
 fn next_record(
@@ -363,22 +398,20 @@ fn next_record(
     record: &ShardRecord,
     answers: &Answers,
     cause: String,
-) -> Option<(ShardRecord, String)> {
-    let of = |assigned: &records::Assignment| {
-        let said = said(answers, assigned.node, shard)?;
-        // Another copy's files are of an assignment that was given up.
-        (said.report.copy == assigned.copy).then_some(said.report)
-    };
-    let reports: Vec<Report> = record.assignments.iter().filter_map(of).collect();
-    let is_avoided = |copy| {
-        let mut assigned = record.assignments.iter().filter(|assigned| assigned.copy == copy);
-        let is_draining = |node: &NodeId| view.nodes.get(node).is_some_and(|node| node.is_draining);
-        assigned.any(|assigned| assigned.is_leaving || is_draining(&assigned.node))
-    };
+) -> Next {
+    let reports = reports(record, shard_uid(shard.0, shard.1), answers);
+    let is_avoided = |copy| is_avoided(view, record, copy);
     match choose(record, &reports, is_avoided) {
-        Choice::Name(next) => Some((next, cause)),
-        Choice::IsServed(_) => None,
-        Choice::NobodyKnown => begun_empty(view, spec, record, &reports),
+        Choice::Name(next) => Next::Name(next, cause),
+        Choice::IsServed(_) => Next::Nobody,
+        Choice::NobodyKnown => match begun_empty(view, spec, record, &reports) {
+            Some((next, cause)) => Next::Name(next, cause),
+            None => {
+                let is_away = |node| !view.live.contains_key(&node);
+                let could_decide = recover(record, &reports, is_away, is_avoided).is_ok();
+                if could_decide { Next::Operator } else { Next::Nobody }
+            }
+        },
     }
 }
 
@@ -391,7 +424,8 @@ fn begun_empty(
 ) -> Option<(ShardRecord, String)> {
     let all_run = record.assignments.iter().all(|assigned| view.live.contains_key(&assigned.node));
     let all_have_said = reports.len() == record.assignments.len();
-    let nobody_serves = reports.iter().all(|report| !is_recorded(record, report) && report.promised <= record.epoch);
+    let is_anew = |report: &Report| !record.names(report.copy, report.incarnation) && report.promised <= record.epoch;
+    let nobody_serves = reports.iter().all(is_anew);
     if spec.definition().persistence != "none" || !all_run || !all_have_said || !nobody_serves {
         return None;
     }

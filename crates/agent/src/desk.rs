@@ -2,10 +2,14 @@
 //! still these; otherwise it is planned again on what has come since. So of two operators at once one wins, and the other is told what he
 //! would be told a moment later. Never waits for the nodes that follow, and never does anything on a node.
 
+mod forget;
+mod recover;
+
+use crate::calls::Asking;
 use crate::change_error::{ChangeError, find};
 use crate::plans::{Planned, Wish, is_drain_of, planned};
 use base::clock::wall_ms;
-use cluster::ids::{CopyNumber, DatabaseId, HashSecret, NodeId, OperationId, ShardNumber};
+use cluster::ids::{CopyNumber, DatabaseId, HashSecret, NodeId, OperationId, ShardNumber, ShardUid};
 use cluster::keys::Key;
 use cluster::limits;
 use cluster::names::{DatabaseName, NodeName};
@@ -15,11 +19,9 @@ use cluster::records::{
     Role, SettingsRecord, ShardRecord, SpecRecord, Step, StoredDefinition, Unknown, UsersRecord,
 };
 use cluster::stripes::StripeMap;
-use cluster::view::{DatabaseView, Revised, View};
+use cluster::view::{DatabaseView, View};
 use config::definition::{Definition, DefinitionChange};
-use membership::authority::{certificates_key, etcd_trusts_key};
-use membership::issuer::coordinator_key;
-use membership::records::{Change, Records, RecordsError, name_key, shut_out_key};
+use membership::records::{Change, Records, RecordsError};
 use node::NodeError;
 use rand::RngCore;
 use std::cell::RefCell;
@@ -28,6 +30,9 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::timeout;
+
+pub use forget::{Forgetting, Left};
+pub use recover::{FoundCopy, RecoveredShard, Recovery};
 
 /// Ports that are tried for a database that names none.
 const PORTS: std::ops::RangeInclusive<u16> = 12000..=12999;
@@ -52,36 +57,6 @@ pub struct Placement {
     /// The nodes of each shard's copies, the primary first.
     pub shards: Vec<(ShardNumber, Vec<(NodeId, NodeName)>)>,
     pub loads: Vec<(NodeName, NodeLoad)>,
-}
-
-/// What a node that is gone for good takes with it, and where that comes anew.
-#[derive(Clone, Debug)]
-pub struct Forgetting {
-    pub node: NodeName,
-    /// The shards of which it has the primary.
-    pub lost: Vec<LostShard>,
-    pub loads: Vec<(NodeName, NodeLoad)>,
-}
-
-/// A shard that loses its primary with a node.
-#[derive(Clone, Debug)]
-pub struct LostShard {
-    pub database: DatabaseName,
-    pub number: ShardNumber,
-    /// The node that has the primary then.
-    pub to: NodeName,
-    pub left: Left,
-}
-
-/// What is left of a shard without its primary.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Left {
-    /// No other node has a copy: the shard begins empty.
-    Nothing,
-    /// A copy that was not in sync, and lacks what was written since then.
-    OlderCopy,
-    /// A copy in sync. With asynchronous replication it may lack the newest writes.
-    CopyInSync,
 }
 
 /// A change that was made.
@@ -115,6 +90,8 @@ pub struct Desk<'a> {
     pub has_own: &'a dyn Fn(&str) -> bool,
     /// Whether nobody listens on the port.
     pub is_free: &'a dyn Fn(u16) -> bool,
+    /// Asks nodes what their copies of shards have.
+    pub asks: &'a dyn Fn(&View, BTreeMap<NodeId, Vec<ShardUid>>) -> Asking,
     /// Who asks.
     pub by: &'a str,
 }
@@ -474,167 +451,6 @@ impl Desk<'_> {
         };
         self.change(set).await.map(drop)
     }
-
-    // --- nodes ---
-
-    /// What the cluster loses with a node that does not run, and where its shards come anew. `me`: the node of this desk, which may only
-    /// leave without shards.
-    pub fn plan_forget(&self, name: &str, me: NodeId, loses_data: bool) -> Result<Forgetting, ChangeError> {
-        self.forgotten(&self.view(), name, me, loses_data).map(|(forgetting, ..)| forgetting)
-    }
-
-    /// Also returns the node and the new records of its shards.
-    fn forgotten(&self, view: &View, name: &str, me: NodeId, loses_data: bool) -> Result<Forgotten, ChangeError> {
-        let (id, record) = view.node_named(name).ok_or_else(|| ChangeError::NotFound(format!("node '{name}'")))?;
-        if view.live.contains_key(&id) && id != me {
-            let why = format!(
-                "node '{name}' runs: let it leave itself (flintkv cluster leave on that node), or stop it first"
-            );
-            return Err(ChangeError::Busy(why));
-        }
-        let mut on_it = Vec::new();
-        for (database, found) in &view.databases {
-            for (number, shard) in &found.shards {
-                if shard.assignments.iter().any(|assigned| assigned.node == id) {
-                    on_it.push((*database, *number, shard));
-                }
-            }
-        }
-        let spec = |database: &DatabaseId| view.databases[database].spec.as_ref();
-        // A replica goes with its node, and the shard stays.
-        let is_replica = |shard: &ShardRecord| shard.assignments.len() > 1 && shard.primary_node() != Some(id);
-        let needed: Vec<_> = on_it.iter().filter(|(.., shard)| !is_replica(shard)).collect();
-        if !needed.is_empty() && (id == me || !loses_data) {
-            let name_of = |database| spec(database).map_or_else(|| database.to_string(), |spec| spec.name.to_string());
-            let names: Vec<_> = needed.iter().map(|(id, number, _)| format!("{}.{number}", name_of(id))).collect();
-            let way = match id == me {
-                true => "delete their databases first",
-                false => "delete their databases first, or give up the data that were only there (--lose-data)",
-            };
-            return Err(ChangeError::Busy(format!("node '{name}' has the shards {}: {way}", names.join(", "))));
-        }
-        let planned =
-            plan(&view.layout(self.workers), &Request::GiveUp { node: id }).map_err(|error| no_room(&error))?;
-        let mut forgetting = Forgetting { node: record.name.clone(), lost: Vec::new(), loads: loads(view, &planned)? };
-        forgetting.loads.retain(|(node, _)| *node != record.name);
-        let mut shards = Vec::new();
-        for (database, number, shard) in on_it {
-            let is_deleted = spec(&database).is_none_or(|spec| spec.state == DatabaseState::Deleting);
-            let key = Key::Shard(database, number).to_string();
-            if is_deleted {
-                // What the node would do if it came back.
-                shards.push(Change::default().given(&key, shard.revision).delete(&key));
-                continue;
-            }
-            let to = planned.changes.iter().find_map(|change| match *change {
-                PlacementChange::Add { shard, to } if (shard.database(), shard.number()) == (database, number) => {
-                    Some(to)
-                }
-                _ => None,
-            });
-            if is_replica(shard) {
-                let change = Change::default().given(&key, shard.revision);
-                shards.push(put(change, Key::Shard(database, number), &shard.without(id))?);
-                continue;
-            }
-            let name = spec(&database).expect("it is served").name.clone();
-            let lost =
-                |to: NodeId, left| LostShard { database: name.clone(), number, to: view.nodes[&to].name.clone(), left };
-            // Another epoch and another copy: whoever comes back with the old ones claims nothing.
-            let Some(to) = to else {
-                let Some((next, to, left)) = surviving(view, shard, id) else {
-                    let why = format!(
-                        "node '{}' has the primary of shard {name}.{number}, and no node with another copy runs: start one first",
-                        record.name
-                    );
-                    return Err(ChangeError::Busy(why));
-                };
-                forgetting.lost.push(lost(to, left));
-                let change = Change::default().given(&key, shard.revision);
-                shards.push(put(change, Key::Shard(database, number), &next)?);
-                continue;
-            };
-            forgetting.lost.push(lost(to, Left::Nothing));
-            let renewed = ShardRecord {
-                epoch: shard.epoch.next(),
-                primary: shard.next_copy,
-                in_sync: Vec::new(),
-                assignments: vec![Assignment::new(shard.next_copy, to)],
-                next_copy: CopyNumber(shard.next_copy.0 + 1),
-                flushes: shard.flushes,
-                handed_over: None,
-                unknown: shard.unknown.clone(),
-            };
-            let change = Change::default().given(&key, shard.revision);
-            shards.push(put(change, Key::Shard(database, number), &renewed)?);
-        }
-        Ok((forgetting, id, record.clone(), shards))
-    }
-
-    /// Removes a node, and opens the shards that only it had empty elsewhere.
-    pub async fn forget(&self, name: &str, me: NodeId, loses_data: bool) -> Result<(Made, Forgetting), ChangeError> {
-        let operation = new_operation();
-        loop {
-            let planned = self.change(|view| {
-                let (forgetting, id, record, mut shards) = self.forgotten(view, name, me, loses_data)?;
-                let is_last = shards.len() <= SHARDS_AT_ONCE;
-                shards.truncate(SHARDS_AT_ONCE);
-                // The node comes back at this moment, or not before it is forgotten.
-                let mut change = with_layout(view, Change::default())?;
-                if id != me {
-                    change = change.given(&Key::Live(id).to_string(), 0);
-                }
-                for shard in shards {
-                    change = change.and(shard);
-                }
-                if is_last {
-                    let node_key = Key::Node(id).to_string();
-                    let pki_id: pki::NodeId = id.to_string().parse().map_err(ChangeError::Busy)?;
-                    change = change
-                        .given(&node_key, record.revision)
-                        .delete(&node_key)
-                        .delete(&name_key(record.name.as_str()))
-                        .delete(&coordinator_key(pki_id))
-                        .delete(&certificates_key(pki_id))
-                        .delete(&etcd_trusts_key(pki_id))
-                        // The node knows it, and could sign sessions of any user: another one is drawn, and all users sign in anew.
-                        .delete(&Key::ConsoleKey.to_string())
-                        .put(&shut_out_key(pki_id), &pki::ShutOut::until_it_joins_again(pki_id, wall_ms()));
-                    let to = |name: &NodeName| view.node_named(name.as_str()).map(|(id, _)| id);
-                    let begun = Begun {
-                        id: operation,
-                        kind: OperationKind::Forget,
-                        target: record.name.as_str(),
-                        database: None,
-                        node: Some(id),
-                        nodes: forgetting.lost.iter().filter_map(|lost| to(&lost.to)).collect(),
-                        steps: Vec::new(),
-                    };
-                    change = begin(view, change, self.by, begun)?;
-                }
-                Ok((change, (forgetting, is_last)))
-            });
-            let (revision, (forgetting, is_last)) = planned.await?;
-            if is_last {
-                return Ok((Made { operation, revision }, forgetting));
-            }
-        }
-    }
-}
-
-/// The record of a shard whose primary is given up with its node, while other nodes have copies: the best of those whose nodes run goes on.
-/// One in sync is promoted as after any failover. Without one, a copy that the cluster would never name by itself begins a new in-sync set
-/// with what it has.
-fn surviving(view: &View, shard: &ShardRecord, lost: NodeId) -> Option<(ShardRecord, NodeId, Left)> {
-    let rest = shard.without(lost);
-    let mut running = rest.assignments.iter().filter(|assigned| view.live.contains_key(&assigned.node));
-    let (primary, left) = match running.clone().find(|assigned| rest.is_in_sync(assigned.copy)) {
-        Some(in_sync) => (in_sync, Left::CopyInSync),
-        None => (running.next()?, Left::OlderCopy),
-    };
-    let (copy, node) = (primary.copy, primary.node);
-    let in_sync = if left == Left::CopyInSync { rest.in_sync.clone() } else { Vec::new() };
-    Some((ShardRecord { epoch: shard.epoch.next(), primary: copy, in_sync, handed_over: None, ..rest }, node, left))
 }
 
 /// Adds to a change that an operation begins with it, and removes old ones.
@@ -708,8 +524,6 @@ pub fn begin_steps(view: &View, id: OperationId, planned: &Planned, by: &str) ->
     };
     begin(view, change, by, begun)
 }
-
-type Forgotten = (Forgetting, NodeId, Revised<NodeRecord>, Vec<Change>);
 
 /// The change that makes a database, and before it those that write the shards for which it has no room.
 fn creation(id: DatabaseId, secret: HashSecret, placement: &Placement) -> Result<(Vec<Change>, Change), ChangeError> {
@@ -819,405 +633,4 @@ fn of_node(error: NodeError) -> ChangeError {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use cluster::ids::{Incarnation, ProcessId};
-    use cluster::records::{Addresses, Capacity, LiveRecord, Member, Versions};
-    use coord::Twin;
-    use coord::twin::Fault;
-
-    const GB: u64 = 1 << 30;
-
-    /// etcd's twin, and two operators at different nodes, each with what its node has heard.
-    struct Scene {
-        twin: Twin,
-        records: Records,
-        heard: [watch::Sender<Arc<View>>; 2],
-    }
-
-    fn node_id(number: u8) -> NodeId {
-        NodeId([number; 20])
-    }
-
-    impl Scene {
-        fn new() -> Scene {
-            let twin = Twin::new(1);
-            let records = Records::new(Arc::new(twin.clone()), pki::ClusterId::random());
-            let scene = Scene { twin, records, heard: [(); 2].map(|()| watch::Sender::new(Arc::default())) };
-            for number in 1..=2 {
-                let record = NodeRecord {
-                    name: format!("n{number}").parse().expect("a name"),
-                    zone: "a".parse().expect("a zone"),
-                    role: Role::Data,
-                    is_draining: false,
-                    addresses: Addresses {
-                        peer: format!("127.0.0.{number}:8380").parse().expect("an address"),
-                        client_host: String::new(),
-                        unknown: Unknown::new(),
-                    },
-                    versions: Versions { flintkv: String::new(), unknown: Unknown::new() },
-                    capacity: Capacity { ram_bytes: 10 * GB, flash_bytes: 100 * GB, unknown: Unknown::new() },
-                    feature_level: 1,
-                    unknown: Unknown::new(),
-                };
-                scene.write(Key::Node(node_id(number)), &record);
-                scene.set_live(number);
-            }
-            scene.hear();
-            scene
-        }
-
-        fn write<R: records::Record>(&self, key: Key, record: &R) {
-            run(self.records.change(put(Change::default(), key, record).expect("it fits"))).expect("it is written");
-        }
-
-        fn set_live(&self, number: u8) {
-            let record = LiveRecord { process: ProcessId([number; 8]), place: String::new(), unknown: Unknown::new() };
-            self.write(Key::Live(node_id(number)), &record);
-        }
-
-        fn end(&self, number: u8) {
-            run(self.records.change(Change::default().delete(&Key::Live(node_id(number)).to_string())))
-                .expect("deleted");
-        }
-
-        fn view(&self) -> View {
-            let mut view = View::default();
-            for (key, entry) in self.twin.entries() {
-                let key = key.strip_prefix(self.records.prefix()).expect("it is the cluster's");
-                view.apply(key, Some(&entry.value), entry.mod_revision);
-            }
-            view
-        }
-
-        /// Both nodes hear what was written.
-        fn hear(&self) {
-            self.heard.iter().for_each(|heard| drop(heard.send_replace(Arc::new(self.view()))));
-        }
-
-        fn desk(&self, at: usize) -> Desk<'_> {
-            Desk {
-                records: self.records.clone(),
-                view: self.heard[at].subscribe(),
-                workers: 2,
-                has_own: &|_| false,
-                is_free: &|_| true,
-                by: "admin",
-            }
-        }
-
-        /// Both ask on what they knew before; then they hear of each other.
-        fn race<A, B>(&self, first: impl Future<Output = A>, second: impl Future<Output = B>) -> (A, B) {
-            let (first, second, ()) = run(async { tokio::join!(first, second, async { self.hear() }) });
-            self.hear();
-            (first, second)
-        }
-
-        fn spec(&self, name: &str) -> SpecRecord {
-            SpecRecord::clone(&find(&self.view(), name).expect("it is there").1)
-        }
-    }
-
-    fn run<T>(work: impl Future<Output = T>) -> T {
-        tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime").block_on(work)
-    }
-
-    fn definition(name: &str, ram_bytes: u64) -> Definition {
-        Definition {
-            name: name.to_owned(),
-            shards: 2,
-            memory_limit_bytes: 4 * ram_bytes,
-            ram_limit_bytes: ram_bytes,
-            persistence: "none".to_owned(),
-            ..Definition::default()
-        }
-    }
-
-    fn to_ram(ram_bytes: u64) -> DefinitionChange {
-        DefinitionChange { ram_limit_bytes: Some(ram_bytes), ..DefinitionChange::default() }
-    }
-
-    #[test]
-    fn of_two_creations_with_one_name_one_wins() {
-        let scene = Scene::new();
-        let (a, b) = (scene.desk(0), scene.desk(1));
-        let wanted = definition("orders", GB);
-        let (first, second) = scene.race(a.create(&wanted), b.create(&wanted));
-        first.unwrap();
-        assert_eq!(second.unwrap_err(), ChangeError::Exists("orders".to_owned()));
-        let view = scene.view();
-        assert_eq!((view.databases.len(), view.operations.len()), (1, 1));
-        assert_eq!(view.named("orders").unwrap().1.shards.len(), 2);
-    }
-
-    /// Interrupted before and after each of its transactions, on whose outcome nobody can tell.
-    #[test]
-    fn a_creation_in_several_transactions_is_whole_or_nothing() {
-        let many = Definition { shards: 200, ..definition("many", 8 * GB) };
-        let shards = |scene: &Scene| -> Vec<usize> {
-            scene.view().databases.values().map(|database| database.shards.len()).collect()
-        };
-        for (fault, last) in [(Fault::LoseRequest, 5), (Fault::LoseAnswer, 4)] {
-            for transactions in 0.. {
-                let scene = Scene::new();
-                scene.twin.order_after(transactions, fault);
-                let created = run(scene.desk(0).create(&many));
-                scene.hear();
-                assert_eq!(created.is_ok(), transactions == 4, "{created:?}");
-                let is_there = transactions + 1 >= last;
-                assert_eq!(scene.view().named("many").is_some(), is_there);
-                if is_there {
-                    assert_eq!(shards(&scene), [200]);
-                    break;
-                }
-                assert_eq!(scene.view().operations.len(), 0);
-                // The next creation finds the room, the name and the port free, and leaves nothing of the first.
-                let next = run(scene.desk(1).create(&many));
-                assert!(next.is_ok(), "{next:?}");
-                assert_eq!(shards(&scene), [200]);
-            }
-        }
-    }
-
-    #[test]
-    fn of_two_long_creations_at_once_neither_takes_the_others_shards() {
-        let scene = Scene::new();
-        let (a, b) = (scene.desk(0), scene.desk(1));
-        let names = ["one", "two"];
-        let [one, two] = names.map(|name| Definition { shards: 150, ..definition(name, 4 * GB) });
-        // One transaction of each in turns.
-        (0..100).for_each(|_| scene.twin.order(Fault::Stall(Duration::from_millis(1))));
-        let hears = async {
-            loop {
-                scene.twin.advance(Duration::from_millis(1));
-                scene.hear();
-                tokio::task::yield_now().await;
-            }
-        };
-        // The second one begins when it sees shards of the first without a database.
-        let second = async {
-            scene.heard[1].subscribe().wait_for(|view| !view.databases.is_empty()).await.unwrap();
-            assert!(b.view().named("one").is_none());
-            b.create(&two).await
-        };
-        let both = async { tokio::join!(a.create(&one), second) };
-        let (first, second) = run(async {
-            tokio::select! {
-                both = both => both,
-                () = hears => unreachable!("it goes on for ever"),
-            }
-        });
-        first.unwrap();
-        second.unwrap();
-        let view = scene.view();
-        assert_eq!(view.databases.len(), 2);
-        assert!(names.iter().all(|name| view.named(name).unwrap().1.shards.len() == 150));
-    }
-
-    #[test]
-    fn two_changes_do_not_take_the_same_room_or_port() {
-        let scene = Scene::new();
-        let (a, b) = (scene.desk(0), scene.desk(1));
-        let (large, other) = (definition("large", 12 * GB), definition("other", 12 * GB));
-        let (first, second) = scene.race(a.create(&large), b.create(&other));
-        first.unwrap();
-        assert!(matches!(second, Err(ChangeError::NoRoom(_))), "{second:?}");
-        let (small, less) = (definition("small", GB / 4), definition("less", GB / 4));
-        let (first, second) = scene.race(a.create(&small), b.create(&less));
-        let ports = [first.unwrap().1.definition.port, second.unwrap().1.definition.port];
-        assert_ne!(ports[0], ports[1]);
-    }
-
-    #[test]
-    fn of_two_resizes_one_wins_and_a_deletion_wins_over_a_resize() {
-        let scene = Scene::new();
-        let (a, b) = (scene.desk(0), scene.desk(1));
-        run(a.create(&definition("orders", GB))).unwrap();
-        scene.hear();
-        let (one, two) = (to_ram(2 * GB), to_ram(3 * GB));
-        let (first, second) = scene.race(a.resize("orders", &one), b.resize("orders", &two));
-        first.unwrap();
-        let why = second.unwrap_err();
-        assert!(matches!(&why, ChangeError::Busy(why) if why.contains("somebody else has changed 'orders'")), "{why}");
-        assert_eq!(scene.spec("orders").definition.known.ram_limit_bytes, 2 * GB);
-
-        // A moment later it is no race: the second one knows of the first.
-        run(b.resize("orders", &two)).unwrap();
-        scene.hear();
-        assert_eq!(scene.spec("orders").definition.known.ram_limit_bytes, 3 * GB);
-        let (first, second) = scene.race(a.resize("orders", &one), b.delete("orders"));
-        first.unwrap();
-        second.unwrap();
-        assert_eq!(
-            scene.view().databases.values().next().unwrap().spec.as_ref().unwrap().state,
-            DatabaseState::Deleting
-        );
-
-        run(a.create(&definition("orders", GB))).unwrap();
-        scene.hear();
-        let (first, second) = scene.race(a.delete("orders"), b.resize("orders", &one));
-        first.unwrap();
-        assert!(matches!(second, Err(ChangeError::NotFound(_))), "{second:?}");
-    }
-
-    #[test]
-    fn a_password_changes_with_the_limits_or_not_at_all() {
-        let scene = Scene::new();
-        let (a, b) = (scene.desk(0), scene.desk(1));
-        run(a.create(&definition("orders", GB))).unwrap();
-        scene.hear();
-        let acl = |scene: &Scene| scene.view().databases.values().next().unwrap().users.as_ref().unwrap().acl.clone();
-        let before = acl(&scene);
-        let change = DefinitionChange { password: Some(Some("hush".to_owned())), ..to_ram(2 * GB) };
-        let limits = to_ram(3 * GB);
-        let (first, second) = scene.race(a.resize("orders", &limits), b.resize("orders", &change));
-        first.unwrap();
-        second.unwrap_err();
-        assert_eq!(acl(&scene), before);
-        run(b.resize("orders", &change)).unwrap();
-        assert_ne!(acl(&scene), before);
-    }
-
-    #[test]
-    fn two_flushes_are_two_and_old_operations_are_trimmed() {
-        let scene = Scene::new();
-        let (a, b) = (scene.desk(0), scene.desk(1));
-        run(a.create(&definition("orders", GB))).unwrap();
-        scene.hear();
-        let (first, second) = scene.race(a.flush("orders"), b.flush("orders"));
-        assert_ne!(first.unwrap().operation, second.unwrap().operation);
-        assert_eq!(scene.spec("orders").flushes, 2);
-        for _ in 0..OPERATIONS_KEPT + 5 {
-            run(a.flush("orders")).unwrap();
-            let mut view = scene.view();
-            for (id, operation) in std::mem::take(&mut view.operations) {
-                let ended = OperationRecord { ended_ms: Some(1), ..OperationRecord::clone(&operation) };
-                scene.write(Key::Operation(id), &ended);
-            }
-            scene.hear();
-        }
-        assert_eq!(scene.view().operations.len(), OPERATIONS_KEPT + 1);
-    }
-
-    #[test]
-    fn a_lost_node_is_forgotten_with_its_shards_unless_it_comes_back() {
-        let scene = Scene::new();
-        let (a, b) = (scene.desk(0), scene.desk(1));
-        run(a.create(&definition("orders", GB))).unwrap();
-        scene.hear();
-        let runs = a.plan_forget("n2", node_id(1), true).unwrap_err();
-        assert!(runs.to_string().contains("runs"), "{runs}");
-        scene.end(2);
-        scene.hear();
-        let refused = a.plan_forget("n2", node_id(1), false).unwrap_err().to_string();
-        assert!(refused.contains("has the shards orders.") && refused.contains("--lose-data"), "{refused}");
-        let plan = a.plan_forget("n2", node_id(1), true).unwrap();
-        assert_eq!((plan.lost.len(), plan.lost[0].to.as_str(), plan.lost[0].left), (1, "n1", Left::Nothing));
-
-        // It comes back at this moment.
-        scene.set_live(2);
-        let (refused, ()) = scene.race(a.forget("n2", node_id(1), true), async {});
-        assert!(matches!(refused, Err(ChangeError::Busy(_))), "{refused:?}");
-        assert_eq!(scene.view().nodes.len(), 2);
-
-        scene.end(2);
-        scene.hear();
-        let (number, before) = {
-            let view = scene.view();
-            let shards = &view.named("orders").unwrap().1.shards;
-            let lost = shards.iter().find(|(_, shard)| shard.primary_node() == Some(node_id(2))).unwrap();
-            (*lost.0, lost.1.clone())
-        };
-        let (first, second) = scene.race(a.forget("n2", node_id(1), true), b.forget("n2", node_id(1), true));
-        assert_eq!(first.unwrap().1.lost.len(), 1);
-        assert!(matches!(second, Err(ChangeError::NotFound(_))), "{second:?}");
-        let view = scene.view();
-        let now = &view.named("orders").unwrap().1.shards[&number];
-        assert_eq!((now.primary_node(), now.epoch), (Some(node_id(1)), before.epoch.next()));
-        assert!(now.primary != before.primary && now.in_sync.is_empty());
-        assert_eq!(view.nodes.len(), 1);
-    }
-
-    #[test]
-    fn replicas_are_on_other_nodes_and_go_with_theirs() {
-        let scene = Scene::new();
-        let wanted = Definition { replicas: 1, replication: "sync".to_owned(), ..definition("orders", GB) };
-        let more = Definition { replicas: 2, ..wanted.clone() };
-        let refused = scene.desk(0).plan(&more).unwrap_err();
-        assert!(matches!(refused, ChangeError::NoRoom(_)), "{refused:?}");
-        assert!(refused.to_string().contains("node n2: has a copy of the shard"), "{refused}");
-        let large = Definition { ram_limit_bytes: 22 * GB, memory_limit_bytes: 22 * GB, ..wanted.clone() };
-        let refused = scene.desk(0).plan(&large).unwrap_err().to_string();
-        assert!(refused.contains("needs RAM 5.5 GB") && refused.contains("placed"), "{refused}");
-        let wrong = Definition { min_in_sync: 3, ..wanted.clone() };
-        let refused = scene.desk(0).plan(&wrong).unwrap_err();
-        assert!(matches!(refused, ChangeError::Invalid { field: "min_in_sync", .. }), "{refused:?}");
-
-        // What a copy takes is the database's limit by shards and copies; the primaries are spread.
-        let plan = scene.desk(0).plan(&wanted).unwrap();
-        assert_eq!(plan.copy.ram_bytes, GB / 4);
-        run(scene.desk(0).create(&wanted)).unwrap();
-        scene.hear();
-        let view = scene.view();
-        let shards = &view.named("orders").unwrap().1.shards;
-        let primaries: BTreeSet<_> = shards.values().filter_map(|shard| shard.primary_node()).collect();
-        assert_eq!((shards.len(), primaries.len()), (2, 2));
-        assert!(shards.values().all(|shard| shard.assignments.len() == 2 && shard.in_sync.is_empty()));
-
-        // A node that is gone takes its replicas with it, and its primaries only if an operator gives up what nobody else has.
-        scene.end(2);
-        scene.hear();
-        let a = scene.desk(0);
-        let refused = run(a.forget("n2", node_id(1), false)).unwrap_err().to_string();
-        assert!(refused.contains("has the shards orders.") && refused.contains("--lose-data"), "{refused}");
-        let plan = a.plan_forget("n2", node_id(1), true).unwrap();
-        let left: Vec<_> = plan.lost.iter().map(|lost| (lost.to.as_str(), lost.left)).collect();
-        assert_eq!(left, [("n1", Left::OlderCopy)], "nobody has ever been in sync");
-        let (id, database) = view.named("orders").unwrap();
-        let (&number, of_n2) =
-            database.shards.iter().find(|(_, shard)| shard.primary_node() == Some(node_id(2))).unwrap();
-        let copy_at = |node| of_n2.on(node_id(node)).unwrap().copy;
-        let member =
-            |node| Member { copy: copy_at(node), incarnation: Incarnation([node; 8]), unknown: Unknown::new() };
-        let mut members = vec![member(1), member(2)];
-        members.sort_by_key(|member| member.copy);
-        let in_sync = |members: Vec<Member>| ShardRecord { in_sync: members, ..ShardRecord::clone(&of_n2.record) };
-        let survives = |members, expected| {
-            scene.write(Key::Shard(id, number), &in_sync(members));
-            scene.hear();
-            let (view, a) = (scene.view(), scene.desk(0));
-            let (forgetting, .., changes) = a.forgotten(&view, "n2", node_id(1), true).unwrap();
-            assert_eq!((forgetting.lost.len(), forgetting.lost[0].left, changes.len()), (1, expected, 2));
-            let now = &view.named("orders").unwrap().1.shards[&number];
-            let (next, node, _) = surviving(&view, now, node_id(2)).unwrap();
-            assert_eq!((next.primary, node, next.epoch), (copy_at(1), node_id(1), now.epoch.next()));
-            next.in_sync
-        };
-        assert_eq!(survives(members, Left::CopyInSync), [member(1)]);
-        assert_eq!(survives(vec![member(2)], Left::OlderCopy), []);
-        for (number, shard) in &database.shards {
-            let mut named = ShardRecord::clone(&shard.record);
-            named.primary = named.assignments.iter().find(|assigned| assigned.node == node_id(1)).unwrap().copy;
-            scene.write(Key::Shard(id, *number), &named);
-        }
-        scene.hear();
-        let (_, forgetting) = run(a.forget("n2", node_id(1), false)).unwrap();
-        assert!(forgetting.lost.is_empty());
-        let view = scene.view();
-        let mut shards = view.named("orders").unwrap().1.shards.values();
-        assert!(shards.all(|shard| shard.assignments.len() == 1 && shard.primary_node() == Some(node_id(1))));
-    }
-
-    #[test]
-    fn without_etcds_answer_a_database_is_there_whole_or_not_at_all() {
-        for (fault, count) in [(Fault::LoseAnswer, 1), (Fault::LoseRequest, 0)] {
-            let scene = Scene::new();
-            scene.twin.order(fault);
-            let created = run(scene.desk(0).create(&definition("orders", GB)));
-            assert!(matches!(created, Err(ChangeError::Records(RecordsError::Unknown(_)))), "{created:?}");
-            let view = scene.view();
-            assert_eq!((view.databases.len(), view.operations.len()), (count, count));
-            assert!(view.databases.values().all(|database| database.shards.len() == 2 && database.map.is_some()));
-        }
-    }
-}
+mod tests;

@@ -1,17 +1,38 @@
 //! For tests: a cluster's records at etcd's twin, and what changes them.
 
-use cluster::ids::{NodeId, ProcessId};
+use cluster::ids::{HashSecret, NodeId, ProcessId};
 use cluster::keys::Key;
-use cluster::records::{Addresses, Capacity, LiveRecord, NodeRecord, Record, Role, Unknown, Versions, encode};
+use cluster::records::{
+    Addresses, Capacity, DatabaseState, LiveRecord, NodeRecord, Record, Role, SpecRecord, StoredDefinition, Unknown,
+    Versions, encode,
+};
 use cluster::view::View;
+use config::definition::Definition;
 use coord::Twin;
 use membership::records::{Change, Records, RecordsError};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use tokio::runtime::Builder;
 
 pub struct Scene {
     pub twin: Twin,
     records: Records,
+}
+
+/// Of the database `orders`, which is served.
+pub fn spec(edit: impl FnOnce(&mut Definition)) -> SpecRecord {
+    let mut definition = StoredDefinition::default();
+    definition.known.port = 7000;
+    edit(&mut definition.known);
+    SpecRecord {
+        name: "orders".parse().unwrap(),
+        state: DatabaseState::Serving,
+        hash_secret: HashSecret([7; 16]),
+        config: BTreeMap::new(),
+        flushes: 0,
+        definition,
+        unknown: Unknown::new(),
+    }
 }
 
 pub fn node(number: u8) -> NodeId {

@@ -340,10 +340,14 @@ impl<'f> Facts<'f> {
     }
 }
 
-/// Shards of a cluster's database whose node does not serve them.
-pub fn unserved_shards(numbers: &[u16], node: &str, runs: bool) -> Condition {
+/// Shards of a cluster's database whose node does not serve them. `advice`: what an operator has to decide about them.
+pub fn unserved_shards(numbers: &[u16], node: &str, runs: bool, advice: Option<&str>) -> Condition {
     let list = numbers.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
     let shards = if let [_] = numbers { format!("Shard {list} is") } else { format!("Shards {list} are") };
+    if let Some(advice) = advice {
+        let text = format!("{shards} not served, and no copy becomes the primary by itself.");
+        return condition(Word::ShardsDown, Level::Critical, text, &format!("An operator decides: {advice}."));
+    }
     if runs {
         let text = format!("{shards} not served yet: node {node} is opening what it has.");
         return condition(
@@ -354,7 +358,7 @@ pub fn unserved_shards(numbers: &[u16], node: &str, runs: bool) -> Condition {
         );
     }
     let advice = format!(
-        "Start node {node} again. If it is gone for good, flintkv cluster forget {node} --lose-data opens its shards empty on other nodes."
+        "Start node {node} again. If it is gone for good, flintkv cluster forget {node} --lose-data has its shards go on with what other nodes have."
     );
     condition(Word::ShardsDown, Level::Critical, format!("{shards} not served: node {node} does not run."), &advice)
 }

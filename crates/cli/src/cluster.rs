@@ -303,6 +303,17 @@ fn status(reply: &Value) -> String {
         let head = [("SHARD", Align::Left), ("NODE", Align::Left), ("STATE", Align::Left), ("EPOCH", Align::Right)];
         shown += &format!("\n{}", table(&head, &rows));
     }
+    for database in list(&reply["databases"]) {
+        for shard in list(&database["shards"]) {
+            if let Some(advice) = shard["advice"].as_str() {
+                shown += &format!(
+                    "\nshard {}.{} waits for an operator: {advice}\n",
+                    text(&database["name"]),
+                    shard["number"]
+                );
+            }
+        }
+    }
     if let Some(trouble) = reply["etcd_trouble"].as_str() {
         shown += &format!("\netcd cannot be followed from this node: {trouble}\n");
     }

@@ -381,6 +381,10 @@ pub struct ShardRecord {
     /// nobody has to remove it, and a version that does not know it may keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Epoch>,
+    /// The epoch in which the leader has found that no copy that answers has every acknowledged write. Like `handed_over`, it says nothing of
+    /// any later epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undecided: Option<Epoch>,
     #[serde(flatten)]
     pub unknown: Unknown,
 }
@@ -423,6 +427,7 @@ impl ShardRecord {
             next_copy,
             flushes: 0,
             handed_over: None,
+            undecided: None,
             unknown: Unknown::new(),
         }
     }
@@ -436,6 +441,11 @@ impl ShardRecord {
         self.in_sync.iter().any(|member| member.copy == copy)
     }
 
+    /// The copy is of the in-sync set, with this dataset.
+    pub fn names(&self, copy: CopyNumber, incarnation: Incarnation) -> bool {
+        self.in_sync.iter().any(|member| (member.copy, member.incarnation) == (copy, incarnation))
+    }
+
     /// The copies that are not to go.
     pub fn staying(&self) -> BTreeSet<CopyNumber> {
         self.assignments.iter().filter(|assigned| !assigned.is_leaving).map(|assigned| assigned.copy).collect()
@@ -444,6 +454,11 @@ impl ShardRecord {
     /// The primary of the epoch before has written this one, and serves no more.
     pub fn is_handed_over(&self) -> bool {
         self.handed_over == Some(self.epoch)
+    }
+
+    /// Nobody serves, and nobody can be named: unless a copy comes back that has everything, an operator decides.
+    pub fn is_undecided(&self) -> bool {
+        self.undecided == Some(self.epoch)
     }
 
     pub fn node_of(&self, copy: CopyNumber) -> Option<NodeId> {
@@ -525,6 +540,8 @@ pub enum OperationKind {
     Resume,
     /// A node that is gone was removed, with the data that only it had.
     Forget,
+    /// Shards without a copy that has every acknowledged write go on with what is left.
+    Recover,
 }
 
 /// What an operator has asked for, with its progress. It begins with the change of the records that it is about, and ends when each of

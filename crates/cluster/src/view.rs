@@ -141,11 +141,16 @@ impl View {
 
     /// The shard's owner has said that it serves the shard, and it runs.
     pub fn is_served(&self, shard: &ShardRecord) -> bool {
-        !shard.in_sync.is_empty() && shard.primary_node().is_some_and(|node| self.live.contains_key(&node))
+        !shard.in_sync.is_empty()
+            && !shard.is_undecided()
+            && shard.primary_node().is_some_and(|node| self.live.contains_key(&node))
     }
 
     /// How many of a shard's copies are in sync, on nodes that run.
     pub fn in_sync(&self, shard: &ShardRecord) -> usize {
+        if shard.is_undecided() {
+            return 0;
+        }
         let is_live = |node: Option<NodeId>| node.is_some_and(|node| self.live.contains_key(&node));
         shard.in_sync.iter().filter(|member| is_live(shard.node_of(member.copy))).count()
     }

@@ -76,6 +76,7 @@ fn shard_record() -> ShardRecord {
         epoch: Epoch::FIRST.next(),
         in_sync: vec![member(2), member(5)],
         next_copy: CopyNumber(9),
+        undecided: Some(Epoch::FIRST),
         unknown: unknown(),
         ..ShardRecord::new(
             CopyNumber(5),

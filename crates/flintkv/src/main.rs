@@ -22,7 +22,7 @@ usage:
   flintkv scenario NAME [OPTIONS]                   run a published benchmark: rof, rof-replicated,
                                                     keydb-flash, gemini-rta
   flintkv database create|list|show|shards|resize|pause|resume|flush|delete|
-                   backup|backups|replication|replicate|promote|switchover
+                   backup|backups|replication|replicate|promote|switchover|recover
                                                     databases of a running node, over its console-port
   flintkv cluster init|join|status|nodes|token|leave|forget|authority|settings|
                   drain|undrain|move|replace|restart|operations|abort

@@ -18,7 +18,7 @@ use crate::promises::{CopyHost, CopyMemory, Promises};
 use crate::role::{FollowedShard, FollowerCommand, Following, LinkState, PrimaryAddress};
 use base::clock::wall_ms;
 use cluster::failover::{Handover, Hindrance, Report, Standing};
-use cluster::ids::{CopyNumber, Epoch, ShardUid, replication_id};
+use cluster::ids::{CopyNumber, Epoch, ReplicationId, ShardUid, replication_id};
 use cluster::records::Member;
 use engine::replication::{BootClock, Id, Mark, Serving};
 use engine::{Entry, SessionStream};
@@ -341,9 +341,18 @@ impl ShardCopy {
     /// For a controller that asks.
     pub fn report(&self) -> Report {
         let CopyMemory { incarnation, promised, .. } = self.promises.memory();
-        let received = self.promises.received().max(self.database.journaling().stream.offset());
+        let stream = &self.journaling().stream;
+        let received = self.promises.received().max(stream.offset());
         let hears_a_lease = self.promises.hears_a_lease();
-        Report { copy: self.promises.me().copy, incarnation, promised, received, hears_a_lease }
+        let stream = stream.mark().and_then(|mark| self.epoch_of(&mark, received));
+        Report { copy: self.promises.me().copy, incarnation, promised, received, stream, hears_a_lease }
+    }
+
+    /// The epoch in whose stream the bytes end at this offset.
+    fn epoch_of(&self, mark: &Mark, offset: u64) -> Option<Epoch> {
+        let id = mark.second.filter(|(_, until)| offset <= *until).map_or(mark.id, |(id, _)| id);
+        let named: Option<ReplicationId> = id.to_string().parse().ok();
+        named.filter(|named| named.uid == self.uid).map(|named| named.epoch)
     }
 
     pub fn status(&self) -> CopyStatus {

@@ -1,10 +1,10 @@
 use super::*;
 use crate::plans::Planned;
-use crate::scene::node;
+use crate::scene::{node, spec};
 use base::random::SplitMix64;
 use cluster::failover::{CopyAnswer, Report};
-use cluster::ids::{DatabaseId, HashSecret, Incarnation, ShardNumber, shard_uid};
-use cluster::records::{DatabaseState, LeaderRecord, SettingsRecord, SpecRecord, StoredDefinition};
+use cluster::ids::{DatabaseId, Incarnation, ShardNumber, shard_uid};
+use cluster::records::{LeaderRecord, SettingsRecord};
 use std::ops::Deref;
 
 const DATABASE: DatabaseId = DatabaseId([7; 10]);
@@ -37,24 +37,15 @@ impl Scene {
     fn new(min_in_sync: u32) -> Scene {
         let records = crate::scene::Scene::new(4, |number| format!("z{number}"));
         let scene = Scene { records, operation: OperationId([9; 8]) };
-        let mut definition = StoredDefinition::default();
-        definition.known.port = 7000;
-        definition.known.shards = SHARDS.into();
-        definition.known.replicas = 1;
-        definition.known.replication = "sync".to_owned();
-        definition.known.persistence = "none".to_owned();
-        definition.known.min_in_sync = min_in_sync;
-        definition.known.memory_limit_bytes = 200 << 20;
-        definition.known.ram_limit_bytes = 200 << 20;
-        let spec = SpecRecord {
-            name: "orders".parse().unwrap(),
-            state: DatabaseState::Serving,
-            hash_secret: HashSecret([7; 16]),
-            config: BTreeMap::new(),
-            flushes: 0,
-            definition,
-            unknown: Unknown::new(),
-        };
+        let spec = spec(|definition| {
+            definition.shards = SHARDS.into();
+            definition.replicas = 1;
+            definition.replication = "sync".to_owned();
+            definition.persistence = "none".to_owned();
+            definition.min_in_sync = min_in_sync;
+            definition.memory_limit_bytes = 200 << 20;
+            definition.ram_limit_bytes = 200 << 20;
+        });
         scene.put(Key::Spec(DATABASE), &spec);
         for number in 0..SHARDS {
             let copies = vec![Assignment::new(CopyNumber(0), node(1)), Assignment::new(CopyNumber(1), node(2))];
@@ -456,7 +447,8 @@ fn a_process_does_not_end_before_the_others_have_what_the_record_names() {
     let answers = |incarnation: u8| {
         let copy = CopyNumber(1);
         let incarnation = Incarnation([incarnation; 8]);
-        let report = Report { copy, incarnation, promised: Epoch::FIRST, received: 0, hears_a_lease: true };
+        let report =
+            Report { copy, incarnation, promised: Epoch::FIRST, received: 0, stream: None, hears_a_lease: true };
         let answer = |number| CopyAnswer { shard: uid(number), report, serving: None, state: String::new() };
         Answers::from([(node(2), (0..SHARDS).map(answer).collect())])
     };

@@ -25,7 +25,6 @@ impl Sight {
 
 /// `etcd_is_away`: then the records may be old, and nothing is said that depends on them.
 fn seen_in(view: &View, etcd_is_away: bool, seen: &Seen) -> Sight {
-    let of_records = |value: u64| (!etcd_is_away).then_some(value);
     let answers = seen.etcd.iter().flat_map(|etcd| &etcd.members).filter_map(|member| member.status.as_ref().ok());
     let has_leader: Vec<bool> = answers.map(|status| status.has_leader).collect();
     let gaps = seen.connected.values().filter_map(|connected| connected.clock);
@@ -33,8 +32,8 @@ fn seen_in(view: &View, etcd_is_away: bool, seen: &Seen) -> Sight {
         etcd_is_away,
         etcd_has_no_leader: (!has_leader.is_empty()).then(|| !has_leader.contains(&true)),
         etcd_slowest_us: seen.etcd_slowest.map(|slowest| slowest.as_micros() as u64),
-        nodes_down: of_records(view.nodes.keys().filter(|id| !view.live.contains_key(id)).count() as u64),
-        has_no_controller: of_records(0).map(|_| view.leader.is_none()),
+        nodes_down: (!etcd_is_away).then(|| view.nodes.keys().filter(|id| !view.live.contains_key(id)).count() as u64),
+        has_no_controller: (!etcd_is_away).then(|| view.leader.is_none()),
         clocks_apart_us: gaps.map(|gap| gap.certain_us()).max(),
     };
     let databases = view.databases.values().filter(|_| !etcd_is_away).filter_map(|database| {
@@ -223,11 +222,16 @@ mod tests {
 
     /// A database whose shard has a copy on each node, of which so many are in sync.
     fn shard(view: &mut View, in_sync: u32) {
+        put_shard(view, in_sync, false);
+    }
+
+    fn put_shard(view: &mut View, in_sync: u32, is_undecided: bool) {
         let assignments = [0, 1].map(|copy| Assignment::new(CopyNumber(copy), NODES[copy as usize]));
         let mut shard = ShardRecord::new(CopyNumber(0), assignments.to_vec());
         let member =
             |copy| Member { copy: CopyNumber(copy), incarnation: Incarnation([1; 8]), unknown: Unknown::new() };
         shard.in_sync = (0..in_sync).map(member).collect();
+        shard.undecided = is_undecided.then_some(shard.epoch);
         put(view, Key::Shard(ORDERS, ShardNumber(0)), &shard);
     }
 
@@ -281,8 +285,11 @@ mod tests {
         shard(&mut view, 2);
         view.live.remove(&NODES[1]);
         assert_eq!(now(&view), (0, 1, 1), "the replica's node does not run");
-        view.live.clear();
+        let live = std::mem::take(&mut view.live);
         assert_eq!(now(&view), (1, 1, 2), "nobody serves it");
+        view.live = live;
+        put_shard(&mut view, 2, true);
+        assert_eq!(now(&view), (1, 1, 2), "its node runs, and an operator must decide");
     }
 
     #[test]

@@ -172,6 +172,8 @@ pub struct ShardInfo {
     pub in_sync: usize,
     /// How many that should be.
     pub copies: usize,
+    /// What an operator has to do, because no copy has every acknowledged write and so none becomes the primary by itself. null: nothing.
+    pub advice: Option<String>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -416,6 +418,7 @@ fn state_word(state: cluster::records::DatabaseState) -> &'static str {
 /// The shards of a database.
 pub fn shards(view: &View, database: &DatabaseView) -> Vec<ShardInfo> {
     let copies = database.spec.as_ref().map_or(1, |spec| spec.definition().replicas as usize + 1);
+    let name = database.spec.as_ref().map_or("", |spec| spec.name.as_str());
     let shard =
         |(number, shard): (&cluster::ids::ShardNumber, &cluster::view::Revised<cluster::records::ShardRecord>)| {
             ShardInfo {
@@ -425,6 +428,7 @@ pub fn shards(view: &View, database: &DatabaseView) -> Vec<ShardInfo> {
                 is_served: view.is_served(shard),
                 in_sync: view.in_sync(shard),
                 copies,
+                advice: agent::advice(view, name, shard),
             }
         };
     database.shards.iter().map(shard).collect()
@@ -432,12 +436,15 @@ pub fn shards(view: &View, database: &DatabaseView) -> Vec<ShardInfo> {
 
 /// Why clients do not reach some shards of a database.
 pub fn unserved(view: &View, shards: &[ShardInfo]) -> Vec<Condition> {
-    let mut by_node: BTreeMap<&str, Vec<u16>> = BTreeMap::new();
+    let mut alike: BTreeMap<(&str, Option<&str>), Vec<u16>> = BTreeMap::new();
     for shard in shards.iter().filter(|shard| !shard.is_served) {
-        by_node.entry(&shard.node).or_default().push(shard.number);
+        alike.entry((&shard.node, shard.advice.as_deref())).or_default().push(shard.number);
     }
     let is_live = |name: &str| view.node_named(name).is_some_and(|(id, _)| view.live.contains_key(&id));
-    by_node.into_iter().map(|(node, numbers)| condition::unserved_shards(&numbers, node, is_live(node))).collect()
+    let condition = |((node, advice), numbers): ((&str, Option<&str>), Vec<u16>)| {
+        condition::unserved_shards(&numbers, node, is_live(node), advice)
+    };
+    alike.into_iter().map(condition).collect()
 }
 
 fn etcd(cx: &Cx) -> Result<Reply, ApiError> {

@@ -525,7 +525,7 @@ fn shards(cx: &Cx) -> Result<Reply, ApiError> {
             values_in_ram_percent: part("values_in_ram_perc"),
             ram_hit_percent: part("ram_hit_ratio"),
             ops_per_s: whole("instantaneous_ops_per_sec"),
-            trouble: info.err(),
+            trouble: shard.advice.or(info.err()),
             copies: found.shards.get(&ShardNumber(shard.number)).map_or_else(Vec::new, |record| {
                 copies(&status.view, shard_uid(id, ShardNumber(shard.number)), record, &said)
             }),

@@ -20,6 +20,7 @@ mod node;
 mod operations;
 mod plan;
 mod prometheus;
+mod recovery;
 mod replication;
 mod session;
 mod surveys;
@@ -36,6 +37,7 @@ static AREAS: &[&[Route]] = &[
     node::ROUTES,
     cluster::ROUTES,
     operations::ROUTES,
+    recovery::ROUTES,
     plan::ROUTES,
     surveys::ROUTES,
     databases::ROUTES,

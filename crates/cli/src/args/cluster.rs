@@ -146,10 +146,10 @@ pub enum ClusterAction {
         /// Confirms it, instead of typing the node's name
         #[arg(long, value_name = "NODE")]
         yes: Option<String>,
-        /// Also if the node has shards that no other node has: they begin empty on other nodes
+        /// Also if the node has primaries: their shards go on with the copies of other nodes that have most, or begin empty
         #[arg(long)]
         lose_data: bool,
-        /// Only say what would be lost, and where it would begin anew
+        /// Only say what would be lost, and where the shards would go on
         #[arg(long)]
         dry_run: bool,
     },

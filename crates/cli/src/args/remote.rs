@@ -114,6 +114,26 @@ pub enum DatabaseAction {
         #[arg(long)]
         no_wait: bool,
     },
+    /// Have shards of a cluster's database that nobody can serve go on with what is left
+    ///
+    /// For shards whose copies may all lack acknowledged writes, for instance after all machines have lost power: the cluster itself names
+    /// none of these copies. The plan says what each copy has, which one has most, and what may be lost; then it is confirmed.
+    Recover {
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// Only this shard [default: all that nobody can serve]
+        #[arg(long, value_name = "N")]
+        shard: Option<u16>,
+        /// Go on without the copies that do not answer: what only they have is lost
+        #[arg(long)]
+        lose_data: bool,
+        /// Confirms it, instead of typing the name
+        #[arg(long, value_name = "NAME")]
+        yes: Option<String>,
+        /// Only show the plan
+        #[arg(long)]
+        dry_run: bool,
+    },
     /// Refuse every command until the database is resumed
     Pause {
         #[arg(value_name = "NAME")]

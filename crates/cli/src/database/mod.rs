@@ -2,6 +2,7 @@
 //! request travels.
 
 mod backups;
+mod recovery;
 mod replication;
 
 use std::time::Duration;
@@ -53,6 +54,10 @@ pub fn run(client: &Client, action: &DatabaseAction, as_json: bool) -> Result<St
                 return Err(Failure::refused(why));
             }
             replication::switchover(client, name, to.as_deref(), *timeout, as_json)
+        }
+        DatabaseAction::Recover { name, shard, lose_data, yes, dry_run } => {
+            let body = json!({ "database": name, "shard": shard, "lose_data": lose_data });
+            recovery::recover(client, name, &body, yes.as_deref(), *dry_run, as_json)
         }
         DatabaseAction::Pause { name } => switch(client, name, "pause", as_json),
         DatabaseAction::Resume { name } => switch(client, name, "resume", as_json),

@@ -13,6 +13,9 @@ pub struct Report {
     pub incarnation: Incarnation,
     pub promised: Epoch,
     pub received: Offset,
+    /// The epoch in whose stream its last byte is. `None`: its dataset is of no stream, because it is empty, or it was not said.
+    #[serde(default)]
+    pub stream: Option<Epoch>,
     /// See [`super::Replica::hears_a_lease`].
     pub hears_a_lease: bool,
 }
@@ -41,10 +44,7 @@ pub enum Choice {
 /// Who is to be the primary after the one in the record. A copy that did not answer stays in the set: it has every acknowledged write too,
 /// and the new primary takes it out if it stays silent. `is_avoided`: a copy that is named only if there is no other one.
 pub fn choose(record: &ShardRecord, reports: &[Report], is_avoided: impl Fn(CopyNumber) -> bool) -> Choice {
-    let is_recorded = |report: &&Report| {
-        let mut members = record.in_sync.iter();
-        members.any(|member| (member.copy, member.incarnation) == (report.copy, report.incarnation))
-    };
+    let is_recorded = |report: &&Report| record.names(report.copy, report.incarnation);
     // What follows the primary may answer, in the set or not.
     if let Some(hears) = reports.iter().find(|report| report.hears_a_lease && report.copy != record.primary) {
         return Choice::IsServed(hears.copy);

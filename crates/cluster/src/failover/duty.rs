@@ -46,7 +46,7 @@ pub fn duty(record: &ShardRecord, standing: &Standing) -> Duty {
     if record.in_sync.is_empty() {
         return Duty::Resume(record.epoch.next());
     }
-    if !record.in_sync.iter().any(|member| (member.copy, member.incarnation) == (me.copy, me.incarnation)) {
+    if !record.names(me.copy, me.incarnation) {
         return Duty::NotTheRecorded;
     }
     match *served == Some(record.epoch) {

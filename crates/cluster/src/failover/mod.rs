@@ -26,6 +26,7 @@
 pub mod controller;
 pub mod duty;
 pub mod primary;
+pub mod recovery;
 pub mod replica;
 
 use crate::ids::Epoch;
@@ -33,6 +34,7 @@ use crate::ids::Epoch;
 pub use controller::{Choice, CopyAnswer, Report, choose};
 pub use duty::{Duty, Standing, duty};
 pub use primary::{Handover, Hindrance, Primary};
+pub use recovery::{Survivor, Undecided, recover, survive};
 pub use replica::Replica;
 
 /// Between two heartbeats of a primary.

@@ -40,6 +40,20 @@ fn nothing_acknowledged_is_lost_and_no_read_is_stale() {
     }
 }
 
+/// All copies lose their power at once. Where an operator has to decide then, nothing is lost but what the copy that goes on does not have,
+/// no other copy has more, and the shard is served again.
+#[test]
+fn after_a_loss_of_all_power_an_operator_goes_on_with_what_is_left() {
+    let mut totals = sim::Totals::default();
+    let count = seeds::each(1, histories(1_000), |seed| {
+        let mut sim = Sim::new(seed, Options { recovers: true, ..Options::default() });
+        sim.run();
+        totals.add(&sim.totals);
+    });
+    println!("{count} histories: {totals:?}");
+    assert!(totals.recoveries >= count / 4 && totals.lost > 0, "{totals:?}");
+}
+
 #[test]
 fn a_copy_that_is_to_go_leaves_the_set_and_does_not_join_it() {
     let mut totals = sim::Totals::default();

@@ -9,8 +9,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 const HISTORIES: u64 = 1_000;
 
 fn is_found(mutant: Mutant, from: u64) {
+    let recovers = mutant == Mutant::AnyIsTaken;
     let found = (from..from + histories(HISTORIES)).find(|seed| {
-        let mut sim = Sim::new(*seed, Options { mutant: Some(mutant), ..Options::default() });
+        let mut sim = Sim::new(*seed, Options { mutant: Some(mutant), recovers, ..Options::default() });
         catch_unwind(AssertUnwindSafe(|| sim.run())).is_err()
     });
     let seed = found.unwrap_or_else(|| panic!("{mutant:?} is not found"));
@@ -42,4 +43,5 @@ mutants! {
     a_primary_that_serves_while_it_may_have_handed_over ServesAfterUnknown 1
     a_named_copy_that_never_waits_for_leases NeverWaits 1800
     an_old_primary_that_is_not_required_after_its_handover OldPrimaryNotRequired 1
+    any_copy_that_an_operator_goes_on_with AnyIsTaken 1
 }

@@ -4,6 +4,7 @@ use base::random::SplitMix64;
 use cluster::failover::{
     Acknowledgement, Choice, Duty, Handover, Heartbeat, Primary, Replica, Report, Standing, choose, duty,
     duty::{handed_over, resumed},
+    recover,
 };
 use cluster::ids::{CopyNumber, Epoch, Incarnation, NodeId};
 use cluster::records::{Assignment, Member, ShardRecord, Unknown};
@@ -41,6 +42,8 @@ pub enum Mutant {
     NeverWaits,
     /// After a handover, the old primary is not required before it has followed.
     OldPrimaryNotRequired,
+    /// An operator's word takes any copy.
+    AnyIsTaken,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,6 +51,8 @@ pub struct Options {
     pub mutant: Option<Mutant>,
     /// Copies are to go, and are not any more, as an operator's moves have it.
     pub leaves: bool,
+    /// All copies lose their power at once, and if none has everything then, an operator decides.
+    pub recovers: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -65,6 +70,9 @@ pub struct Totals {
     pub handovers_given_up: u64,
     /// Replies that left when their copy did not serve any more.
     pub late: u64,
+    /// Decisions of operators, and the acknowledged writes that were lost with them.
+    pub recoveries: u64,
+    pub lost: u64,
 }
 
 impl Totals {
@@ -81,6 +89,8 @@ impl Totals {
         self.handovers += other.handovers;
         self.handovers_given_up += other.handovers_given_up;
         self.late += other.late;
+        self.recoveries += other.recoveries;
+        self.lost += other.lost;
     }
 }
 
@@ -101,6 +111,23 @@ struct Disk {
     acknowledged: usize,
     /// False while a whole dataset arrives.
     is_whole: bool,
+    /// The epoch of the primary whose stream the log is, and the one before with the length up to which the log is of that one.
+    stream: Option<Epoch>,
+    earlier: Option<(Epoch, usize)>,
+}
+
+impl Disk {
+    fn take_stream(&mut self, epoch: Epoch) {
+        if self.stream != Some(epoch) {
+            self.earlier = self.stream.map(|before| (before, self.log.len()));
+            self.stream = Some(epoch);
+        }
+    }
+
+    /// In whose stream the log's entry before this length is.
+    fn stream_at(&self, length: usize) -> Option<Epoch> {
+        self.earlier.filter(|(_, until)| length <= *until).map(|(epoch, _)| epoch).or(self.stream)
+    }
 }
 
 struct Node {
@@ -118,8 +145,8 @@ struct Process {
     replica: Replica,
     /// Behind the log: received, not applied.
     received: Log,
-    /// A whole dataset that is on its way, to an empty copy.
-    arriving: Option<Log>,
+    /// A whole dataset that is on its way, to an empty copy, and the epoch of its primary.
+    arriving: Option<(Epoch, Log)>,
     primary: Option<Primary>,
     /// Since when it is to be promoted.
     promoting: Option<Epoch>,
@@ -262,6 +289,8 @@ impl Sim {
                 synced: 0,
                 acknowledged: 0,
                 is_whole: true,
+                stream: None,
+                earlier: None,
             },
             process: None,
             rate: 950 + random.below(100),
@@ -321,6 +350,9 @@ impl Sim {
 
     fn step(&mut self) {
         self.now_ms += self.random.below(self.pace_ms);
+        if self.options.recovers && self.etcd.len() > self.peace && self.chance(150) {
+            (0..COPIES).for_each(|copy| self.lose_power(copy));
+        }
         let copy = self.random.index(COPIES);
         match self.random.below(100) {
             0..36 => (0..=self.random.below(6)).for_each(|_| self.deliver(copy)),
@@ -408,6 +440,10 @@ impl Sim {
         self.kill(copy);
         let disk = &mut self.nodes[copy].disk;
         disk.log.truncate(disk.synced);
+        // A dataset that has arrived is durable as a whole, with the stream that it is of.
+        if disk.log.is_empty() {
+            (disk.stream, disk.earlier) = (None, None);
+        }
         // What was acknowledged before a loss of power is known only if it was synced before.
         if !self.syncs_always {
             disk.acknowledged = usize::MAX;
@@ -591,9 +627,10 @@ impl Sim {
         }
         let node = &mut self.nodes[copy];
         let process = node.process.as_mut().expect("it runs");
-        if let Some(log) = process.arriving.take_if(|_| arrives) {
+        if let Some((epoch, log)) = process.arriving.take_if(|_| arrives) {
             node.disk.log = log;
             node.disk.is_whole = true;
+            node.disk.stream = Some(epoch);
         }
         let count = count.min(process.received.len());
         node.disk.log.extend(process.received.drain(..count));
@@ -722,6 +759,7 @@ impl Sim {
         let node = &mut self.nodes[copy];
         let process = node.process.as_mut().expect("it runs");
         node.disk.served = Some(epoch);
+        node.disk.take_stream(epoch);
         process.promoting = None;
         process.upstream = None;
         process.primary = Some(Primary::begin(epoch, me, in_sync, local));
@@ -877,7 +915,10 @@ impl Sim {
         }
         match message {
             Down::Refused => process.upstream = None,
-            Down::Accepted => upstream.is_accepted = true,
+            Down::Accepted => {
+                upstream.is_accepted = true;
+                node.disk.take_stream(upstream.epoch);
+            }
             Down::Whole(log) => {
                 // First it is another dataset, then it empties itself.
                 if !keeps_incarnation {
@@ -888,8 +929,9 @@ impl Sim {
                 node.disk.log.clear();
                 node.disk.synced = 0;
                 node.disk.acknowledged = 0;
+                (node.disk.stream, node.disk.earlier) = (None, None);
                 process.received.clear();
-                process.arriving = Some(log);
+                process.arriving = Some((upstream.epoch, log));
                 // It says hello with its new dataset.
                 process.upstream = None;
             }
@@ -1038,12 +1080,53 @@ impl Sim {
             _ => {
                 let record = self.etcd[self.controller.seen].clone();
                 // A promotion is asked for at any time, not only when the primary is missed.
-                if let Choice::Name(next) = choose(&record, &self.controller.reports, |_| false) {
-                    self.commit(self.controller.seen, &next);
+                match choose(&record, &self.controller.reports, |_| false) {
+                    Choice::Name(next) => drop(self.commit(self.controller.seen, &next)),
+                    Choice::NobodyKnown if self.options.recovers => self.decide(&record),
+                    _ => {}
                 }
                 self.controller = Poll { seen: self.etcd.len() - 1, reports: Vec::new() };
             }
         }
+    }
+
+    /// An operator has the shard go on with what is left, if every copy has said what it has.
+    fn decide(&mut self, record: &ShardRecord) {
+        let mut reports = self.controller.reports.clone();
+        if self.is(Mutant::AnyIsTaken) {
+            reports.iter_mut().for_each(|report| (report.stream, report.received) = (None, 0));
+        }
+        let Ok(next) = recover(record, &reports, |_| false, |_| false) else { return };
+        // The leases of before have ended until an operator has looked.
+        self.now_ms += 2_000;
+        if !self.commit(self.controller.seen, &next) {
+            return;
+        }
+        self.totals.recoveries += 1;
+        // A reply of before that leaves now tells of what may be lost.
+        for process in self.nodes.iter_mut().filter_map(|node| node.process.as_mut()) {
+            process.waiting.clear();
+            process.settled.clear();
+        }
+        let taken = next.primary.0 as usize;
+        if !next.names(next.primary, incarnation_of(self.nodes[taken].disk.incarnation)) {
+            return;
+        }
+        let known = |copy: usize| {
+            let node = &self.nodes[copy];
+            let mut has = node.disk.log.clone();
+            has.extend(node.process.iter().flat_map(|process| &process.received));
+            has.iter().zip(&self.acknowledged).take_while(|(has, acknowledged)| has == acknowledged).count()
+        };
+        let kept = known(taken);
+        for other in (0..COPIES).filter(|other| *other != taken) {
+            assert!(
+                known(other) <= kept,
+                "copy {other} has more of what was acknowledged than {taken}, which is taken"
+            );
+        }
+        self.totals.lost += (self.acknowledged.len() - kept) as u64;
+        self.acknowledged.truncate(kept);
     }
 
     fn report(&self, copy: usize) -> Report {
@@ -1055,11 +1138,13 @@ impl Sim {
             Some(named) if self.is(Mutant::IncarnationIgnored) => named.incarnation,
             _ => incarnation_of(node.disk.incarnation),
         };
+        let received = node.disk.log.len() + process.received.len();
         Report {
             copy: CopyNumber(copy as u32),
             incarnation,
             promised: process.replica.promised(),
-            received: (node.disk.log.len() + process.received.len()) as u64,
+            received: received as u64,
+            stream: node.disk.stream_at(received),
             hears_a_lease: process.replica.hears_a_lease(self.local(copy)),
         }
     }
@@ -1121,13 +1206,16 @@ impl Sim {
                 self.controller = Poll { seen: self.etcd.len() - 1, reports: Vec::new() };
                 self.controller.reports = (0..COPIES).map(|copy| self.report(copy)).collect();
                 let record = self.etcd[self.controller.seen].clone();
-                if let Choice::Name(next) = choose(&record, &self.controller.reports, |_| false) {
-                    self.commit(self.controller.seen, &next);
+                match choose(&record, &self.controller.reports, |_| false) {
+                    Choice::Name(next) => drop(self.commit(self.controller.seen, &next)),
+                    Choice::NobodyKnown if self.options.recovers => self.decide(&record),
+                    _ => {}
                 }
             }
             self.check();
         }
         if self.totals.acknowledged == before {
+            assert!(!self.options.recovers, "an operator could not decide: {:?}", self.etcd.last());
             assert!(!self.somebody_has_all(), "nothing is acknowledged any more: {:?}", self.etcd.last());
             self.totals.unavailable += 1;
         }

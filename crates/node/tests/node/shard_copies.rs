@@ -304,6 +304,7 @@ fn shard_of(limits: &'static str, persistence: &'static str, requirements: &'sta
         next_copy: CopyNumber(3),
         flushes: 0,
         handed_over: None,
+        undecided: None,
         unknown: Unknown::new(),
     };
     let places = (0..3).map(|_| Place { directory: tempfile::tempdir().unwrap(), running: None }).collect();
