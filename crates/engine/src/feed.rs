@@ -568,10 +568,10 @@ impl Feed {
             };
             shard.applied = shard.applied.max(applied);
             self.link.has_said(received, None, now_ms);
-            if !std::mem::replace(&mut shard.is_known, true) {
-                serving.follows(member, received);
-            }
-            return serving.hear(member, &Acknowledgement { epoch: Epoch(epoch), received, heartbeat: offset(5) });
+            let follows = !std::mem::replace(&mut shard.is_known, true);
+            let may_leave = follows && serving.follows(member, received);
+            return serving.hear(member, &Acknowledgement { epoch: Epoch(epoch), received, heartbeat: offset(5) })
+                || may_leave;
         }
         if let Some(acked) = offset(2).filter(|_| is(1, "ack")) {
             let durable = if is(3, "fack") { offset(4) } else { None };
