@@ -150,6 +150,21 @@ impl Member {
         end(&mut self.node, Signal::KILL);
     }
 
+    /// Ends it as a loss of its machine's power does, as far as the node can know: what it has written down of its copies was in another boot
+    /// of the machine. Their files stay as they are.
+    pub fn lose_power(&mut self) {
+        self.kill_node();
+        for entry in fs::read_dir(self.dir.path().join("state/copies")).expect("a folder") {
+            let path = entry.expect("readable").path();
+            if path.extension().is_some_and(|extension| extension == "life") {
+                let mut life: Value = serde_json::from_slice(&fs::read(&path).expect("a file")).expect("JSON");
+                assert!(life["roles"]["boot"].is_string(), "{life}");
+                life["roles"]["boot"] = "of another boot".into();
+                fs::write(&path, life.to_string()).expect("it is written");
+            }
+        }
+    }
+
     pub fn stop_node(&mut self) {
         end(&mut self.node, Signal::TERM);
     }

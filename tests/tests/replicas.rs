@@ -1,6 +1,6 @@
 //! Shards with replicas: processes with a real etcd, killed under load. No write that was acknowledged is lost.
 
-use flintkv_tests::cluster::{Cluster, Role};
+use flintkv_tests::cluster::{Cluster, Member, Role};
 use flintkv_tests::cutter::Cutter;
 use flintkv_tests::{Client, Redis, eventually};
 use rustix::process::{Pid, Signal, kill_process};
@@ -421,5 +421,144 @@ fn an_operator_goes_on_with_an_older_copy_when_the_newest_is_gone_for_good() {
     let mut client = cluster.members[left].connect(port);
     eventually("it serves", || client.run("GET before") == "\"1\"");
     assert_eq!(client.run("GET after"), "(nil)");
+    assert_eq!(client.run("SET after 2"), "OK");
+}
+
+/// What the nodes say of the shards of a database for which an operator must decide. `None`: not all of its shards are.
+fn advice(cluster: &Cluster, at: usize, name: &str) -> Option<String> {
+    let status = cluster.members[at].status()?;
+    let database = status["databases"].as_array()?.iter().find(|database| database["name"] == name)?.clone();
+    let shards = database["shards"].as_array()?;
+    let of_all: Vec<String> = shards.iter().filter_map(|shard| Some(shard["advice"].as_str()?.to_owned())).collect();
+    let is_all = of_all.len() == shards.len() && shards.iter().all(|shard| shard["is_served"] == false);
+    of_all.into_iter().next().filter(|_| is_all)
+}
+
+/// Increments a counter until the node's connection ends. Returns the last number that was acknowledged.
+fn count_until_the_end(client: &mut Client, key: &str) -> u64 {
+    let mut acknowledged = 0;
+    loop {
+        let said = client.run(&format!("INCR {key}"));
+        match said.strip_prefix("(integer) ").and_then(|number| number.parse().ok()) {
+            Some(number) => acknowledged = number,
+            None if said == "(closed)" => return acknowledged,
+            None => {}
+        }
+    }
+}
+
+#[test]
+fn after_all_machines_have_lost_power_an_operator_goes_on_with_what_is_left() {
+    let mut cluster = start();
+    let port = cluster.create("orders", 2, &with(&["--replication", "sync", "--persistence", "everysec"]));
+    are_in_sync(&cluster, 0, "orders", 2);
+    let operator = |cluster: &Cluster, at: usize, words: &[&str]| {
+        cluster.members[at].operator(&[&["database", "recover", "orders"], words].concat())
+    };
+    let refused = operator(&cluster, 0, &["--yes", "orders"]).unwrap_err();
+    assert!(refused.contains("nothing is to be decided"), "{refused}");
+
+    // Under load, all of it. With kept files nothing of it is lost, but the copies cannot know that.
+    let clients: Vec<Client> = (0..4).map(|number| cluster.members[number % 2].connect(port)).collect();
+    let counted: Vec<(String, u64)> = std::thread::scope(|scope| {
+        let counting: Vec<_> = clients
+            .into_iter()
+            .enumerate()
+            .map(|(number, mut client)| {
+                let key = format!("counter{number}");
+                scope.spawn(move || (key.clone(), count_until_the_end(&mut client, &key)))
+            })
+            .collect();
+        let mut client = cluster.members[0].connect(port);
+        let has_counted = |client: &mut Client, key: &str| {
+            client.run(&format!("GET {key}")).trim_matches('"').parse::<u64>().is_ok_and(|number| number > 100)
+        };
+        eventually("each client has written", || {
+            (0..4).all(|number| has_counted(&mut client, &format!("counter{number}")))
+        });
+        cluster.members[..2].iter_mut().for_each(Member::lose_power);
+        counting.into_iter().map(|thread| thread.join().expect("it counts")).collect()
+    });
+    cluster.members[..2].iter_mut().for_each(Member::start_node);
+
+    // The cluster names nobody, and says on each node who decides, and how.
+    for at in [0, 1] {
+        let mut last = None;
+        eventually("every shard waits for an operator", || {
+            last = advice(&cluster, at, "orders");
+            last.as_ref().is_some_and(|said| said.contains("flintkv database recover orders shows"))
+        });
+        let status = cluster.members[at].operator(&["cluster", "status"]).unwrap();
+        assert!(status.contains("shard orders.0 waits for an operator"), "{status}");
+    }
+    let mut client = cluster.members[0].connect(port);
+    assert!(client.run("GET counter0").starts_with("(error) CLUSTERDOWN"));
+
+    let plan = operator(&cluster, 0, &["--dry-run"]).unwrap();
+    assert_eq!(plan.matches("the primary").count(), 2, "{plan}");
+    assert!(plan.contains("about the last second") && plan.contains("nothing was changed"), "{plan}");
+    let refused = operator(&cluster, 0, &[]).unwrap_err();
+    assert!(refused.contains("orders.1") && refused.contains("to go on: --yes orders"), "{refused}");
+    assert!(advice(&cluster, 0, "orders").is_some(), "nothing was changed");
+    let done = operator(&cluster, 0, &["--yes", "orders"]).unwrap();
+    assert!(done.contains("orders.0 goes on with the copy on") && done.contains("orders.1 goes on"), "{done}");
+
+    are_in_sync(&cluster, 1, "orders", 2);
+    assert_eq!(advice(&cluster, 1, "orders"), None);
+    for (key, acknowledged) in &counted {
+        let said = client.run(&format!("GET {key}"));
+        let number: u64 = said.trim_matches('"').parse().unwrap_or_else(|_| panic!("{key} is {said}"));
+        assert!(*acknowledged > 100 && number >= *acknowledged, "{key} is {number}, {acknowledged} was acknowledged");
+    }
+    let refused = operator(&cluster, 0, &["--yes", "orders"]).unwrap_err();
+    assert!(refused.contains("nothing is to be decided"), "{refused}");
+    // The other copies have the same.
+    let all_of = |client: &mut Client| {
+        let mut all: Vec<String> = counted.iter().map(|(key, _)| client.run(&format!("GET {key}"))).collect();
+        all.push(keys(client));
+        all
+    };
+    let before = all_of(&mut client);
+    let switched = cluster.members[0].operator(&["database", "switchover", "orders"]);
+    assert!(switched.is_ok(), "{switched:?}");
+    are_in_sync(&cluster, 1, "orders", 2);
+    assert_eq!(all_of(&mut client), before);
+    let shown = cluster.members[0].operator(&["cluster", "operations", "--json"]).unwrap();
+    let all: Vec<Value> = serde_json::from_str(&shown).expect("a list");
+    let recovery = all.iter().find(|one| one["kind"] == "recover").unwrap_or_else(|| panic!("{shown}"));
+    assert_eq!((&recovery["target"], &recovery["state"]), (&Value::from("orders"), &Value::from("done")));
+}
+
+/// The only copy that is left is recorded, but not as the dataset that it has since its machine has lost power too.
+#[test]
+fn a_lost_node_is_forgotten_though_the_other_machine_has_lost_power_too() {
+    let mut cluster = start();
+    let port = cluster.create("orders", 1, &with(&["--persistence", "everysec"]));
+    are_in_sync(&cluster, 0, "orders", 2);
+    let lost = usize::from(primaries(&cluster, 0, "orders") != ["n1"]);
+    let (left, gone) = (1 - lost, cluster.members[lost].name.clone());
+    let mut client = cluster.members[lost].connect(port);
+    assert_eq!(client.run("SET kept 1"), "OK");
+    assert_eq!(client.run("WAITAOF 1 1 0"), "1) (integer) 1\n2) (integer) 1");
+    cluster.members[lost].kill_node();
+    cluster.members[left].lose_power();
+    cluster.members[lost].stop_coordinator();
+    cluster.members[left].start_node();
+    let start = format!("start {gone}");
+    eventually("the shard waits for an operator", || {
+        advice(&cluster, left, "orders").is_some_and(|said| said.contains(&start) && said.contains("--lose-data"))
+    });
+    let refused = cluster.members[left].operator(&["database", "recover", "orders", "--yes", "orders"]).unwrap_err();
+    assert!(refused.contains(&format!("{gone} does not run")) && refused.contains("--lose-data"), "{refused}");
+
+    let operator = |words: &[&str]| cluster.members[left].operator(&[&["cluster", "forget", &gone], words].concat());
+    let plan = operator(&["--lose-data", "--dry-run"]).unwrap();
+    assert!(plan.contains("an older copy") && plan.contains("nothing was changed"), "{plan}");
+    eventually("it is removed", || {
+        let members = || cluster.members[left].status().and_then(|status| Some(status["nodes"].as_array()?.len()));
+        operator(&["--lose-data", "--yes", &gone]).is_ok() || members() == Some(2)
+    });
+    let mut client = cluster.members[left].connect(port);
+    eventually("it serves", || client.run("GET kept") == "\"1\"");
     assert_eq!(client.run("SET after 2"), "OK");
 }
