@@ -21,6 +21,8 @@ const ASK_TIMEOUT: Duration = Duration::from_secs(1);
 pub type Answers = BTreeMap<NodeId, Vec<CopyAnswer>>;
 /// The answers that are on their way.
 pub type Asking = Pin<Box<dyn Future<Output = Answers> + Send>>;
+/// What asks nodes about their copies of shards.
+pub type Asks<'a> = dyn Fn(&View, BTreeMap<NodeId, Vec<ShardUid>>) -> Asking + 'a;
 
 /// Where the node answers calls.
 pub fn peer(issuer: &Issuer, node: &NodeRecord) -> Peer {

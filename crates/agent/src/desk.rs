@@ -5,11 +5,11 @@
 mod forget;
 mod recover;
 
-use crate::calls::Asking;
+use crate::calls::Asks;
 use crate::change_error::{ChangeError, find};
 use crate::plans::{Planned, Wish, is_drain_of, planned};
 use base::clock::wall_ms;
-use cluster::ids::{CopyNumber, DatabaseId, HashSecret, NodeId, OperationId, ShardNumber, ShardUid};
+use cluster::ids::{CopyNumber, DatabaseId, HashSecret, NodeId, OperationId, ShardNumber};
 use cluster::keys::Key;
 use cluster::limits;
 use cluster::names::{DatabaseName, NodeName};
@@ -91,7 +91,7 @@ pub struct Desk<'a> {
     /// Whether nobody listens on the port.
     pub is_free: &'a dyn Fn(u16) -> bool,
     /// Asks nodes what their copies of shards have.
-    pub asks: &'a dyn Fn(&View, BTreeMap<NodeId, Vec<ShardUid>>) -> Asking,
+    pub asks: &'a Asks<'a>,
     /// Who asks.
     pub by: &'a str,
 }

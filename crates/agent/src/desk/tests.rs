@@ -1,7 +1,7 @@
 use super::*;
-use crate::calls::Answers;
+use crate::calls::{Answers, Asking};
 use cluster::failover::{CopyAnswer, Report};
-use cluster::ids::{Epoch, Incarnation, ProcessId, shard_uid};
+use cluster::ids::{Epoch, Incarnation, ProcessId, ShardUid, shard_uid};
 use cluster::records::{Addresses, Capacity, LiveRecord, Member, Versions};
 use coord::Twin;
 use coord::twin::Fault;
@@ -16,10 +16,8 @@ struct Scene {
     heard: [watch::Sender<Arc<View>>; 2],
     /// What the nodes say of their copies, if they run.
     said: Arc<Mutex<Answers>>,
-    asks: Asks,
+    asks: Box<Asks<'static>>,
 }
-
-type Asks = Box<dyn Fn(&View, BTreeMap<NodeId, Vec<ShardUid>>) -> Asking>;
 
 fn node_id(number: u8) -> NodeId {
     NodeId([number; 20])
