@@ -217,7 +217,7 @@ fn a_stream_that_is_larger_than_the_limit_leaves_is_loaded_and_synchronised_in_p
     let mut primary = redis.connect();
     long_stream(&mut primary);
     let little =
-        [("enable-debug-command", "yes"), ("flash-path", "flash"), ("memory-limit", "400mb"), ("ram-limit", "48mb")];
+        [("enable-debug-command", "yes"), ("flash-path", "flash"), ("memory-limit", "400mb"), ("ram-limit", "56mb")];
     // From redis-server's dump, over the network and from a file, and from that of a node.
     let node = Node::start(&little);
     let mut client = node.connect();
