@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use http::uri::PathAndQuery;
 use parking_lot::Mutex;
+use tokio::time::Instant;
 use tokio_stream::Stream;
 use tonic::client::Grpc;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -30,6 +31,8 @@ pub struct Connection {
     endpoint: Endpoint,
     /// Made by the first call, because the task that drives it belongs to the caller's runtime.
     channel: Mutex<Option<Channel>>,
+    /// When it last answered on this channel.
+    answered: Mutex<Option<Instant>>,
 }
 
 impl Connection {
@@ -58,12 +61,17 @@ impl Connection {
             .tcp_nodelay(true)
             .http2_keep_alive_interval(PING_INTERVAL)
             .keep_alive_timeout(PING_TIMEOUT);
-        Ok(Connection { endpoint, channel: Mutex::new(None) })
+        Ok(Connection { endpoint, channel: Mutex::new(None), answered: Mutex::new(None) })
     }
 
     /// The next call makes a new connection: this one may wait long for packets that nobody answers.
     pub fn give_up(&self) {
         *self.channel.lock() = None;
+        *self.answered.lock() = None;
+    }
+
+    pub fn has_answered_within(&self, limit: Duration) -> bool {
+        self.answered.lock().is_some_and(|at| at.elapsed() < limit)
     }
 
     pub async fn ask<C: Call>(&self, request: C, token: Option<Token>) -> Result<C::Answer, Status> {
@@ -71,7 +79,9 @@ impl Connection {
         let path = PathAndQuery::from_static(C::PATH);
         let mut grpc = self.grpc();
         grpc.ready().await.map_err(|error| Status::from_error(error.into()))?;
-        Ok(grpc.unary(request, path, ProstCodec::<C, C::Answer>::default()).await?.into_inner())
+        let answer = grpc.unary(request, path, ProstCodec::<C, C::Answer>::default()).await?.into_inner();
+        *self.answered.lock() = Some(Instant::now());
+        Ok(answer)
     }
 
     /// A call with several requests, several answers or both.

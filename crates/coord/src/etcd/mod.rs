@@ -1,7 +1,8 @@
 //! Owns etcd as a [`Coord`]: which member is asked, for how long, and when a request is sent again. Never knows what the entries mean.
 //!
 //! A call goes to the member that answered last. A member that cannot be reached, or that does not answer in its share of the
-//! timeout, is left for the next one. A request that changes something is sent again only if it was certainly not sent before.
+//! timeout, is left for the next one. A request that changes something is sent again only if it was certainly not sent before. So it is sent
+//! only to a member that has just answered: at one whose packets are lost it would wait for the whole timeout.
 
 mod connection;
 mod latency;
@@ -30,6 +31,10 @@ use messages::*;
 const PAUSE: Duration = Duration::from_millis(50);
 /// No further attempt has less time than this: it would end without an answer, and what is known not to be sent would become unknown.
 const ATTEMPT_MIN: Duration = Duration::from_millis(100);
+/// A member that was silent for so long is asked whether it is there, before it gets a request that is not sent again.
+const SILENCE: Duration = Duration::from_millis(300);
+/// How long it may take to say so, when the members are asked for the first time. In each further round it may take twice as long.
+const SIGN_OF_LIFE: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -155,13 +160,24 @@ impl Shared {
     async fn call<C: Call>(&self, request: C, repeat: Repeat, limit: Duration) -> Result<C::Answer, Failure> {
         let until = Instant::now() + limit;
         let share = limit / self.connections.len() as u32;
-        let mut was_sent = false;
+        let (mut was_sent, mut attempts) = (false, 0);
         loop {
             let index = self.current.load(Relaxed);
             let left = until.saturating_duration_since(Instant::now());
-            let wait = if repeat == Repeat::Always { left.min(share) } else { left };
             let begun = Instant::now();
-            let answer = self.attempt(&self.connections[index], request.clone(), wait).await;
+            let answer = match repeat {
+                Repeat::Always => self.attempt(&self.connections[index], request.clone(), left.min(share)).await,
+                Repeat::UnlessSent => {
+                    let patience = SIGN_OF_LIFE * (1 << (attempts / self.connections.len()).min(8));
+                    match self.is_there(&self.connections[index], patience.min(left)).await {
+                        Ok(()) => {
+                            let left = until.saturating_duration_since(Instant::now());
+                            self.attempt(&self.connections[index], request.clone(), left).await
+                        }
+                        Err(why) => Err(Failure::NotSent(why)),
+                    }
+                }
+            };
             // A member that cannot be reached says nothing about how fast etcd is.
             if !matches!(answer, Err(Failure::NotSent(_))) {
                 self.latency.note(begun, Instant::now());
@@ -178,7 +194,19 @@ impl Shared {
             if (was_sent && repeat == Repeat::UnlessSent) || Instant::now() + PAUSE + ATTEMPT_MIN >= until {
                 return Err(if was_sent { Failure::Lost(why) } else { Failure::NotSent(why) });
             }
+            attempts += 1;
             sleep(PAUSE).await;
+        }
+    }
+
+    /// The error says why it seems to be away.
+    async fn is_there(&self, connection: &Connection, patience: Duration) -> Result<(), String> {
+        if self.connections.len() == 1 || connection.has_answered_within(SILENCE) {
+            return Ok(());
+        }
+        match self.attempt(connection, StatusRequest {}, patience).await {
+            Ok(_) | Err(Failure::Refused(_)) => Ok(()),
+            Err(Failure::NotSent(why) | Failure::Lost(why)) => Err(why),
         }
     }
 

@@ -123,6 +123,24 @@ fn a_watch_at_a_member_that_stopped_is_resumed_at_another() {
     });
 }
 
+/// A transaction must not be sent twice, so at such a member it would wait for its whole timeout.
+#[test]
+fn a_transaction_is_not_sent_to_a_member_that_has_stopped() {
+    run(async {
+        let cluster = Cluster::start(3).await;
+        let leader = cluster.leader().await;
+        let others: Vec<usize> = (0..3).filter(|index| *index != leader).collect();
+        let etcd = cluster.etcd_of(&[others[0], others[1], leader], Duration::from_secs(60));
+        commit(&etcd, vec![put("t/a", "1")]).await;
+        cluster.pause(others[0]);
+        // So long that its last answer says nothing any more.
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let begun = std::time::Instant::now();
+        commit(&etcd, vec![put("t/a", "2")]).await;
+        assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
+    });
+}
+
 #[test]
 fn a_compaction_while_a_mirror_is_cut_off() {
     run(async {
