@@ -4,12 +4,13 @@
 # excluded: its instructions per second are counted without commands, multiplied by the time of each run, and subtracted.
 # Each figure is the median of several counts; they are repeatable within half a percent, even on a busy machine. One
 # worker, 20 connections, 500-byte values, SET and GET 1:1, all in RAM. Takes some five minutes for each binary. usage:
-# scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [--replica] [--cluster] [--counts N] [--pipelines "N ..."] [BINARY ...]
+# scripts/instructions.sh [--ratio SETS:GETS] [--journal POLICY] [--replica] [--cluster] [--cold] [--counts N] [--pipelines "N ..."] [BINARY ...]
 # flintkv binaries to compare; without one, this tree's dist build. With --journal, each binary is also counted with appendonly yes and
 # appendfsync POLICY. With --replica, each server is also counted while a replica of the same program follows it, whose instructions do not
 # count, and the ratio of both is shown: take --ratio 1:0, since reads are not replicated. With --cluster, the first binary is also counted as two nodes of a cluster, of whose processes the instructions are
 # added (instructions-cluster.sh), and through a proxy over one shard and over four in one process without a cluster (PROXIED: the binary
-# of the example of this name; without it, this tree's is built). --counts: a figure is the median of N counts, 3 by default. The output
+# of the example of this name; without it, this tree's is built). With --cold, only the first binary is counted, with values on flash
+# (instructions-cold.sh). --counts: a figure is the median of N counts, 3 by default. The output
 # shows the spread of the counts after each figure. If redis-server is installed, it is counted too.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,12 +19,14 @@ ratio=1:1
 policy=
 replica=
 cluster=
+cold=
 counts=3
 pipelines="1 11 24"
 while [ $# -gt 0 ]; do
     case "$1" in
         --cluster) cluster=yes; shift; continue ;;
         --replica) replica=yes; shift; continue ;;
+        --cold) cold=yes; shift; continue ;;
         --ratio) ratio="$2" ;;
         --journal) policy="$2" ;;
         --counts) counts="$2" ;;
@@ -188,6 +191,10 @@ followed() {
 
 # shellcheck disable=SC2086
 line "user instructions a command, pipeline" $pipelines
+if [ "$cold" = yes ]; then
+    . scripts/instructions-cold.sh
+    exit
+fi
 for binary in "${binaries[@]}"; do
     row "$binary" count "$binary" server --io-threads 1 --console-port 0 --save ""
     if [ -n "$replica" ]; then

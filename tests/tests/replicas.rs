@@ -386,12 +386,29 @@ fn is_away(cluster: &Cluster, at: usize, name: &str) -> bool {
     nodes.iter().any(|node| node["name"] == name && node["is_live"] == false)
 }
 
-#[test]
-fn an_operator_goes_on_with_an_older_copy_when_the_newest_is_gone_for_good() {
-    let mut cluster = start();
+/// The database `orders` of one shard and two copies, its port, and the member with the primary, which is to be lost.
+fn a_shard_and_who_has_its_primary() -> (Cluster, u16, usize) {
+    let cluster = start();
     let port = cluster.create("orders", 1, &with(&["--persistence", "everysec"]));
     are_in_sync(&cluster, 0, "orders", 2);
-    let lost = usize::from(primaries(&cluster, 0, "orders") != ["n1"]);
+    let primary = usize::from(primaries(&cluster, 0, "orders") != ["n1"]);
+    (cluster, port, primary)
+}
+
+/// An operator removes a node that is gone for good, and with it what only it had.
+fn is_forgotten(cluster: &Cluster, at: usize, gone: &str) {
+    let operator = |words: &[&str]| cluster.members[at].operator(&[&["cluster", "forget", gone], words].concat());
+    let plan = operator(&["--lose-data", "--dry-run"]).unwrap();
+    assert!(plan.contains("an older copy") && plan.contains("nothing was changed"), "{plan}");
+    eventually("it is removed", || {
+        let members = || cluster.members[at].status().and_then(|status| Some(status["nodes"].as_array()?.len()));
+        operator(&["--lose-data", "--yes", gone]).is_ok() || members() == Some(2)
+    });
+}
+
+#[test]
+fn an_operator_goes_on_with_an_older_copy_when_the_newest_is_gone_for_good() {
+    let (mut cluster, port, lost) = a_shard_and_who_has_its_primary();
     let (left, gone) = (1 - lost, cluster.members[lost].name.clone());
     let mut client = cluster.members[lost].connect(port);
     assert_eq!(client.run("SET before 1"), "OK");
@@ -410,15 +427,9 @@ fn an_operator_goes_on_with_an_older_copy_when_the_newest_is_gone_for_good() {
     eventually("the node is seen to be away", || is_away(&cluster, left, &gone));
 
     // The cluster itself names nobody who may lack something.
-    let operator = |words: &[&str]| cluster.members[left].operator(&[&["cluster", "forget", &gone], words].concat());
-    let refused = operator(&["--yes", &gone]).unwrap_err();
+    let refused = cluster.members[left].operator(&["cluster", "forget", &gone, "--yes", &gone]).unwrap_err();
     assert!(refused.contains("has the shards orders.0") && refused.contains("--lose-data"), "{refused}");
-    let plan = operator(&["--lose-data", "--dry-run"]).unwrap();
-    assert!(plan.contains("an older copy") && plan.contains("nothing was changed"), "{plan}");
-    eventually("it is removed", || {
-        let members = || cluster.members[left].status().and_then(|status| Some(status["nodes"].as_array()?.len()));
-        operator(&["--lose-data", "--yes", &gone]).is_ok() || members() == Some(2)
-    });
+    is_forgotten(&cluster, left, &gone);
     all_primaries_are_at(&cluster, left, "orders");
     let mut client = cluster.members[left].connect(port);
     eventually("it serves", || client.run("GET before") == "\"1\"");
@@ -534,10 +545,7 @@ fn after_all_machines_have_lost_power_an_operator_goes_on_with_what_is_left() {
 /// The only copy that is left is recorded, but not as the dataset that it has since its machine has lost power too.
 #[test]
 fn a_lost_node_is_forgotten_though_the_other_machine_has_lost_power_too() {
-    let mut cluster = start();
-    let port = cluster.create("orders", 1, &with(&["--persistence", "everysec"]));
-    are_in_sync(&cluster, 0, "orders", 2);
-    let lost = usize::from(primaries(&cluster, 0, "orders") != ["n1"]);
+    let (mut cluster, port, lost) = a_shard_and_who_has_its_primary();
     let (left, gone) = (1 - lost, cluster.members[lost].name.clone());
     let mut client = cluster.members[lost].connect(port);
     assert_eq!(client.run("SET kept 1"), "OK");
@@ -553,13 +561,7 @@ fn a_lost_node_is_forgotten_though_the_other_machine_has_lost_power_too() {
     let refused = cluster.members[left].operator(&["database", "recover", "orders", "--yes", "orders"]).unwrap_err();
     assert!(refused.contains(&format!("{gone} does not run")) && refused.contains("--lose-data"), "{refused}");
 
-    let operator = |words: &[&str]| cluster.members[left].operator(&[&["cluster", "forget", &gone], words].concat());
-    let plan = operator(&["--lose-data", "--dry-run"]).unwrap();
-    assert!(plan.contains("an older copy") && plan.contains("nothing was changed"), "{plan}");
-    eventually("it is removed", || {
-        let members = || cluster.members[left].status().and_then(|status| Some(status["nodes"].as_array()?.len()));
-        operator(&["--lose-data", "--yes", &gone]).is_ok() || members() == Some(2)
-    });
+    is_forgotten(&cluster, left, &gone);
     let mut client = cluster.members[left].connect(port);
     eventually("it serves", || client.run("GET kept") == "\"1\"");
     assert_eq!(client.run("SET after 2"), "OK");

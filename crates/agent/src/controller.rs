@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 /// Of the leader's record.
 const LEADER_TTL: Duration = Duration::from_secs(2);
@@ -32,6 +32,8 @@ const TICK: Duration = Duration::from_millis(100);
 const LONG_TICK: Duration = Duration::from_secs(1);
 /// A node with data leaves the lead to the quorum node for so long.
 const COURTESY: Duration = Duration::from_secs(1);
+/// Who leads no more says so within this time, or lets the lease end by itself: without etcd's leader it could not be told for seconds.
+const FAREWELL: Duration = Duration::from_millis(300);
 /// A primary that runs, and does not serve yet, is given so long: a restart reads its dataset first, and a promotion waits for the end of
 /// leases.
 const PATIENCE_MS: u64 = 5_000;
@@ -111,8 +113,7 @@ async fn lead_once(me: &Candidate, left_to: &mut BTreeSet<ProcessId>) -> Result<
         () = carry_out(me, revision) => tracing::info!("this node is to start anew, and leaves the lead to another one"),
     }
     drop(keeper);
-    // If this fails, the lease ends by itself.
-    let _ = issuer.etcd.revoke(lease.id).await;
+    let _ = timeout(FAREWELL, issuer.etcd.revoke(lease.id)).await;
     Ok(())
 }
 

@@ -381,6 +381,10 @@ pub struct ShardRecord {
     /// nobody has to remove it, and a version that does not know it may keep it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub handed_over: Option<Epoch>,
+    /// The epoch in which the leader has named the primary after the process of the one before had ended. Like `handed_over`, it says nothing of
+    /// any later epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended: Option<Epoch>,
     /// The epoch in which the leader has found that no copy that answers has every acknowledged write. Like `handed_over`, it says nothing of
     /// any later epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -427,6 +431,7 @@ impl ShardRecord {
             next_copy,
             flushes: 0,
             handed_over: None,
+            ended: None,
             undecided: None,
             unknown: Unknown::new(),
         }
@@ -454,6 +459,11 @@ impl ShardRecord {
     /// The primary of the epoch before has written this one, and serves no more.
     pub fn is_handed_over(&self) -> bool {
         self.handed_over == Some(self.epoch)
+    }
+
+    /// Nobody served any more when this epoch's primary was named, so it need not wait for the leases of earlier ones.
+    pub fn was_vacant(&self) -> bool {
+        self.is_handed_over() || self.ended == Some(self.epoch)
     }
 
     /// Nobody serves, and nobody can be named: unless a copy comes back that has everything, an operator decides.

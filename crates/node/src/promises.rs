@@ -38,6 +38,8 @@ pub struct Promises {
     number: CopyNumber,
     host: Arc<dyn CopyHost>,
     clock: BootClock,
+    /// The last epoch in which an earlier process has served: this one never does.
+    ended: Option<Epoch>,
     state: Mutex<PromiseState>,
 }
 
@@ -58,7 +60,7 @@ impl Promises {
     ) -> Result<Promises, String> {
         let replica = Replica::start(memory.promised, clock.now_ms());
         let state = Mutex::new(PromiseState { memory, replica, received: 0 });
-        let promises = Promises { number, host, clock, state };
+        let promises = Promises { number, host, clock, ended: memory.served, state };
         if memory.acknowledges {
             promises.renew()?;
         }
@@ -71,6 +73,10 @@ impl Promises {
 
     pub fn me(&self) -> Member {
         Member { copy: self.number, incarnation: self.memory().incarnation, unknown: Unknown::new() }
+    }
+
+    pub fn ended(&self) -> Option<Epoch> {
+        self.ended
     }
 
     pub fn changed(&self) {

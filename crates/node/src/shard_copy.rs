@@ -17,7 +17,7 @@ use crate::database::Database;
 use crate::promises::{CopyHost, CopyMemory, Promises};
 use crate::role::{FollowedShard, FollowerCommand, Following, LinkState, PrimaryAddress};
 use base::clock::wall_ms;
-use cluster::failover::{Handover, Hindrance, Report, Standing};
+use cluster::failover::{Began, Handover, Hindrance, Report, Standing};
 use cluster::ids::{CopyNumber, Epoch, ReplicationId, ShardUid, replication_id};
 use cluster::records::Member;
 use engine::replication::{BootClock, Id, Mark, Serving};
@@ -53,8 +53,8 @@ pub struct Term {
     pub epoch: Epoch,
     /// As it is recorded for this epoch, with this copy in it.
     pub in_sync: Vec<Member>,
-    /// The last primary has named this copy and serves no more, so no lease is waited for.
-    pub is_handed_over: bool,
+    /// This copy was named when the last primary served no more, so no lease is waited for.
+    pub is_vacant: bool,
     /// The stripes of the shard.
     pub owns: Arc<dyn Fn(usize) -> bool + Send + Sync>,
 }
@@ -343,9 +343,14 @@ impl ShardCopy {
         let CopyMemory { incarnation, promised, .. } = self.promises.memory();
         let stream = &self.journaling().stream;
         let received = self.promises.received().max(stream.offset());
-        let hears_a_lease = self.promises.hears_a_lease();
-        let stream = stream.mark().and_then(|mark| self.epoch_of(&mark, received));
-        Report { copy: self.promises.me().copy, incarnation, promised, received, stream, hears_a_lease }
+        let (ended, hears_a_lease) = (self.promises.ended(), self.promises.hears_a_lease());
+        let mark = stream.mark();
+        let stream = mark.and_then(|mark| self.epoch_of(&mark, received));
+        let began = mark.and_then(|mark| {
+            let (_, at) = mark.second?;
+            Some(Began { epoch: self.epoch_of(&mark, at + 1)?, at, before: self.epoch_of(&mark, at)? })
+        });
+        Report { copy: self.promises.me().copy, incarnation, promised, received, stream, began, ended, hears_a_lease }
     }
 
     /// The epoch in whose stream the bytes end at this offset.
@@ -459,13 +464,13 @@ impl ShardCopy {
                 self.database.become_replica(Following::in_shard(shard, wall_ms()))?;
             }
             Assigned::Promote(term) => {
-                // Who has handed over asks for nothing any more. Then the promise is made with the note that this copy serves: nobody serves
+                // Who serves no more asks for nothing. Then the promise is made with the note that this copy serves: nobody serves
                 // meanwhile, so one durable write less counts.
-                if !term.is_handed_over {
+                if !term.is_vacant {
                     self.promises.promise(term.epoch)?;
                 }
                 self.stop_following(FollowerCommand::Promote);
-                if !term.is_handed_over {
+                if !term.is_vacant {
                     self.wait_for_grants(number)?;
                 }
                 self.take_term(&term, number)?;

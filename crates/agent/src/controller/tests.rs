@@ -70,6 +70,8 @@ fn answer(number: u8, received: u64) -> CopyAnswer {
         promised: Epoch::FIRST,
         received,
         stream: Some(Epoch::FIRST),
+        began: None,
+        ended: None,
         hears_a_lease: false,
     };
     CopyAnswer { shard: shard_uid(SHARD.0, SHARD.1), report, serving: None, state: String::new() }
@@ -165,6 +167,27 @@ fn a_primary_with_another_dataset_is_replaced_at_once() {
     let first = &mut said.get_mut(&node(1)).unwrap()[0];
     (first.serving, first.report.incarnation) = (None, incarnation(99));
     assert_eq!(scene.look(&mut controller, 500, &said)[0].next.primary, CopyNumber(2));
+}
+
+/// The new process of its node says so. If the earlier one was only named, an older primary may still serve, and must be waited for.
+#[test]
+fn a_primary_whose_process_has_ended_leaves_a_vacant_epoch() {
+    for (ended, is_named) in [(Some(epoch(2)), true), (Some(Epoch::FIRST), false), (None, false)] {
+        let scene = Scene::new("sync", "none");
+        let mut record = scene.shard();
+        record.epoch = epoch(2);
+        scene.put(Key::Shard(DATABASE, ShardNumber(0)), &record);
+        let mut controller = Controller::default();
+        let mut said = answers(&[answer(1, 0), answer(2, 9), answer(3, 9)]);
+        said.values_mut().for_each(|said| said[0].report.hears_a_lease = true);
+        let first = &mut said.get_mut(&node(1)).unwrap()[0].report;
+        (first.incarnation, first.ended) = (incarnation(99), ended);
+        let named = scene.look(&mut controller, 0, &said);
+        assert_eq!(named.len(), usize::from(is_named), "a copy hears the primary, which ended in {ended:?}");
+        said.values_mut().for_each(|said| said[0].report.hears_a_lease = false);
+        let [named] = &scene.look(&mut controller, 100, &said)[..] else { panic!("one is named") };
+        assert_eq!((named.next.was_vacant(), named.next.epoch), (is_named, epoch(3)));
+    }
 }
 
 #[test]

@@ -161,6 +161,7 @@ impl Desk<'_> {
                 next_copy: CopyNumber(shard.next_copy.0 + 1),
                 flushes: shard.flushes,
                 handed_over: None,
+                ended: None,
                 undecided: None,
                 unknown: shard.unknown.clone(),
             };

@@ -115,6 +115,8 @@ impl Scene {
             promised: Epoch::FIRST,
             received,
             stream: Some(Epoch(epoch.try_into().unwrap())),
+            began: None,
+            ended: None,
             hears_a_lease: false,
         };
         let answer = CopyAnswer { shard: uid, report, serving: None, state: String::new() };

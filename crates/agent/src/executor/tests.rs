@@ -447,8 +447,16 @@ fn a_process_does_not_end_before_the_others_have_what_the_record_names() {
     let answers = |incarnation: u8| {
         let copy = CopyNumber(1);
         let incarnation = Incarnation([incarnation; 8]);
-        let report =
-            Report { copy, incarnation, promised: Epoch::FIRST, received: 0, stream: None, hears_a_lease: true };
+        let report = Report {
+            copy,
+            incarnation,
+            promised: Epoch::FIRST,
+            received: 0,
+            stream: None,
+            began: None,
+            ended: None,
+            hears_a_lease: true,
+        };
         let answer = |number| CopyAnswer { shard: uid(number), report, serving: None, state: String::new() };
         Answers::from([(node(2), (0..SHARDS).map(answer).collect())])
     };

@@ -124,7 +124,7 @@ impl Reconciler {
         let term = |epoch, in_sync: &[Member]| {
             let owns = owns.clone();
             let owns = Arc::new(move |stripe: usize| owns[stripe]);
-            Term { epoch, in_sync: in_sync.to_vec(), is_handed_over: record.is_handed_over(), owns }
+            Term { epoch, in_sync: in_sync.to_vec(), is_vacant: record.was_vacant(), owns }
         };
         let mut is_done = true;
         match duty(record, &standing) {

@@ -148,6 +148,8 @@ mod tests {
             promised: Epoch::FIRST,
             received: 90,
             stream: Some(Epoch::FIRST),
+            began: None,
+            ended: None,
             hears_a_lease: false,
         };
         let found = |node: &str, report| FoundCopy { node: node.to_owned(), is_taken: node == "n1", report };

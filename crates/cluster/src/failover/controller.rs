@@ -16,8 +16,22 @@ pub struct Report {
     /// The epoch in whose stream its last byte is. `None`: its dataset is of no stream, because it is empty, or it was not said.
     #[serde(default)]
     pub stream: Option<Epoch>,
+    /// Where it has gone over to the newest stream that it knows. `None`: it knows one at most.
+    #[serde(default)]
+    pub began: Option<Began>,
+    /// The last epoch in which an earlier process of this copy has served: nobody serves in it, nor in an older one.
+    #[serde(default)]
+    pub ended: Option<Epoch>,
     /// See [`super::Replica::hears_a_lease`].
     pub hears_a_lease: bool,
+}
+
+/// Up to this offset the bytes are of the stream of epoch `before` or an older one, from there on of the one of `epoch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Began {
+    pub epoch: Epoch,
+    pub at: Offset,
+    pub before: Epoch,
 }
 
 /// What a node says of a copy that it keeps.
@@ -45,8 +59,11 @@ pub enum Choice {
 /// and the new primary takes it out if it stays silent. `is_avoided`: a copy that is named only if there is no other one.
 pub fn choose(record: &ShardRecord, reports: &[Report], is_avoided: impl Fn(CopyNumber) -> bool) -> Choice {
     let is_recorded = |report: &&Report| record.names(report.copy, report.incarnation);
+    // A primary serves after the leases of all earlier ones have ended. If it was only named, these may still serve.
+    let has_ended = reports.iter().any(|report| report.copy == record.primary && report.ended == Some(record.epoch));
     // What follows the primary may answer, in the set or not.
-    if let Some(hears) = reports.iter().find(|report| report.hears_a_lease && report.copy != record.primary) {
+    let hears = |report: &&Report| report.hears_a_lease && report.copy != record.primary;
+    if let Some(hears) = reports.iter().find(hears).filter(|_| !has_ended) {
         return Choice::IsServed(hears.copy);
     }
     let others = reports.iter().filter(is_recorded).filter(|report| report.copy != record.primary);
@@ -58,6 +75,7 @@ pub fn choose(record: &ShardRecord, reports: &[Report], is_avoided: impl Fn(Copy
     let mut next = record.clone();
     next.epoch = record.epoch.next();
     next.primary = best.copy;
+    next.ended = has_ended.then_some(next.epoch);
     next.in_sync.retain(|member| member.copy != record.primary);
     Choice::Name(next)
 }

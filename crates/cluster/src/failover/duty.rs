@@ -9,9 +9,10 @@ pub enum Duty {
     Serve,
     /// It is a replica of this copy.
     Follow { primary: CopyNumber, epoch: Epoch },
-    /// It was named: promise the epoch, apply everything, wait for the end of what was granted, note that it serves, serve. If the last
-    /// primary has handed over, there is nothing to wait for: it serves no more, and the leases of earlier ones ended before it served.
-    Promote { epoch: Epoch, is_handed_over: bool },
+    /// It was named: promise the epoch, apply everything, wait for the end of what was granted, note that it serves, serve. If it was named when
+    /// the last primary had handed over or ended ([`ShardRecord::was_vacant`]), there is nothing to wait for: that one serves no more, and the
+    /// leases of earlier ones ended before it served.
+    Promote { epoch: Epoch, is_vacant: bool },
     /// It has served in the record's epoch, has everything, and was restarted: write the record with this epoch, promise it, note that it
     /// serves, serve. While it was primary it has granted nothing, so there is nothing to wait for. A shard that has never served begins like
     /// that too.
@@ -52,7 +53,7 @@ pub fn duty(record: &ShardRecord, standing: &Standing) -> Duty {
     match *served == Some(record.epoch) {
         true if *serves => Duty::Serve,
         true => Duty::Resume(record.epoch.next()),
-        false => Duty::Promote { epoch: record.epoch, is_handed_over: record.is_handed_over() },
+        false => Duty::Promote { epoch: record.epoch, is_vacant: record.was_vacant() },
     }
 }
 

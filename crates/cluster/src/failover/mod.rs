@@ -31,7 +31,7 @@ pub mod replica;
 
 use crate::ids::Epoch;
 
-pub use controller::{Choice, CopyAnswer, Report, choose};
+pub use controller::{Began, Choice, CopyAnswer, Report, choose};
 pub use duty::{Duty, Standing, duty};
 pub use primary::{Handover, Hindrance, Primary};
 pub use recovery::{Survivor, Undecided, recover, survive};

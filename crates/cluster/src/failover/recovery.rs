@@ -6,7 +6,7 @@
 //! what the named copy does not have is lost.
 
 use super::controller::{Choice, Report, choose};
-use crate::ids::{CopyNumber, NodeId};
+use crate::ids::{CopyNumber, Epoch, NodeId};
 use crate::records::{Member, ShardRecord, Unknown};
 
 /// Why nobody is named, though an operator has asked for it.
@@ -90,8 +90,9 @@ fn most_advanced(
     if let Some(knows) = reports.iter().find(|report| report.promised > record.epoch) {
         return Err(Undecided::KnowsMore(knows.copy));
     }
-    let rank =
-        |report: &&Report| (report.stream, report.received, !is_avoided(report.copy), report.copy == record.primary);
+    let rank = |report: &&Report| {
+        (stream_of(report, reports), report.received, !is_avoided(report.copy), report.copy == record.primary)
+    };
     let best = reports.iter().max_by_key(rank).ok_or(Undecided::NobodyAnswers)?;
     let member = Member { copy: best.copy, incarnation: best.incarnation, unknown: Unknown::new() };
     let mut next = record.clone();
@@ -101,10 +102,21 @@ fn most_advanced(
     Ok(next)
 }
 
+/// In the stream of which epoch a copy's last byte is. A copy that was far behind is given older bytes by a newer primary, and takes them for
+/// this one's. Another copy knows better where that one's stream began: its members had all that was before.
+fn stream_of(report: &Report, reports: &[Report]) -> Option<Epoch> {
+    let known = reports.iter().filter_map(|other| other.began).filter(|began| Some(began.epoch) == report.stream);
+    match known.max_by_key(|began| began.at) {
+        Some(began) if report.received <= began.at => Some(began.before),
+        _ => report.stream,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ids::{Epoch, Incarnation};
+    use crate::failover::Began;
+    use crate::ids::Incarnation;
     use crate::records::Assignment;
 
     fn epoch(number: u64) -> Epoch {
@@ -135,6 +147,8 @@ mod tests {
             promised: epoch(4),
             received,
             stream: stream.map(epoch),
+            began: None,
+            ended: None,
             hears_a_lease: false,
         }
     }
@@ -155,6 +169,11 @@ mod tests {
         assert_eq!(taken(&[anew(0, Some(4), 90), anew(1, Some(4), 80), anew(2, Some(3), 100)]), CopyNumber(0));
         // A copy to which a dataset was being sent has none of the shard's.
         assert_eq!(taken(&[anew(0, None, 0), anew(1, None, 100), anew(2, Some(1), 5)]), CopyNumber(2));
+        // Copy 1 was given the whole stream by the primary of epoch 4, and not synchronised behind byte 50.
+        let began = Some(Began { epoch: epoch(4), at: 80, before: epoch(3) });
+        let reports =
+            [Report { began, ..anew(0, Some(3), 80) }, anew(1, Some(4), 50), Report { began, ..anew(2, Some(3), 75) }];
+        assert_eq!(taken(&reports), CopyNumber(0));
         // Of equal ones, the primary.
         for copy in 0..3 {
             let mut record = record();

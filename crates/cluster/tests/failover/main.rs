@@ -37,6 +37,7 @@ fn nothing_acknowledged_is_lost_and_no_read_is_stale() {
         least("handovers", totals.handovers);
         least("handovers that were given up", totals.handovers_given_up);
         least("replies after a handover", totals.late);
+        least("promotions after a process's end", totals.ended);
     }
 }
 

@@ -36,12 +36,13 @@ mutants! {
     a_promise_that_is_forgotten PromiseForgotten 1
     grants_that_are_forgotten GrantsForgotten 59500
     a_promotion_without_what_was_received ReceivedIsNotApplied 1
-    a_required_copy_that_is_refilled_as_it_was RefilledAsItWas 1
+    a_required_copy_that_is_refilled_as_it_was RefilledAsItWas 2200
     a_primary_that_goes_on_in_its_epoch RestartsInItsEpoch 1
     a_lease_that_is_counted_from_the_answer LeaseCountedFromTheAnswer 6800
     a_handover_before_the_next_primary_has_everything HandsOverTooEarly 1
     a_primary_that_serves_while_it_may_have_handed_over ServesAfterUnknown 1
     a_named_copy_that_never_waits_for_leases NeverWaits 1800
+    a_primary_that_ended_before_it_served NamedIsServed 15400
     an_old_primary_that_is_not_required_after_its_handover OldPrimaryNotRequired 1
     any_copy_that_an_operator_goes_on_with AnyIsTaken 1
 }

@@ -2,7 +2,7 @@
 
 use base::random::SplitMix64;
 use cluster::failover::{
-    Acknowledgement, Choice, Duty, Handover, Heartbeat, Primary, Replica, Report, Standing, choose, duty,
+    Acknowledgement, Began, Choice, Duty, Handover, Heartbeat, Primary, Replica, Report, Standing, choose, duty,
     duty::{handed_over, resumed},
     recover,
 };
@@ -40,6 +40,8 @@ pub enum Mutant {
     ServesAfterUnknown,
     /// A named copy never waits for the leases that it has granted.
     NeverWaits,
+    /// A primary that was named and ended is taken for one that has served.
+    NamedIsServed,
     /// After a handover, the old primary is not required before it has followed.
     OldPrimaryNotRequired,
     /// An operator's word takes any copy.
@@ -68,6 +70,8 @@ pub struct Totals {
     pub unavailable: u64,
     pub handovers: u64,
     pub handovers_given_up: u64,
+    /// Promotions that waited for no lease, because the last primary's process had ended.
+    pub ended: u64,
     /// Replies that left when their copy did not serve any more.
     pub late: u64,
     /// Decisions of operators, and the acknowledged writes that were lost with them.
@@ -88,6 +92,7 @@ impl Totals {
         self.unavailable += other.unavailable;
         self.handovers += other.handovers;
         self.handovers_given_up += other.handovers_given_up;
+        self.ended += other.ended;
         self.late += other.late;
         self.recoveries += other.recoveries;
         self.lost += other.lost;
@@ -150,6 +155,8 @@ struct Process {
     primary: Option<Primary>,
     /// Since when it is to be promoted.
     promoting: Option<Epoch>,
+    /// The last epoch in which an earlier process has served.
+    ended: Option<Epoch>,
     /// The connection to a primary.
     upstream: Option<Upstream>,
     transaction: Option<InFlight>,
@@ -376,6 +383,8 @@ impl Sim {
             1..3 => {
                 self.kill(copy);
                 self.start(copy);
+                // The controller sees at once that it is another process.
+                self.ask_all();
             }
             3..6 => {
                 if self.nodes[copy].process.is_none() {
@@ -417,6 +426,7 @@ impl Sim {
             arriving: None,
             primary: None,
             promoting: None,
+            ended: node.disk.served,
             upstream: None,
             transaction: None,
             waiting: Vec::new(),
@@ -679,7 +689,7 @@ impl Sim {
             Standing { me: me.clone(), promised: process.replica.promised(), served: node.disk.served, serves };
         let mut duty = duty(&record, &standing);
         if let (true, Duty::Resume(_), false) = (restarts, duty, record.in_sync.is_empty()) {
-            duty = Duty::Promote { epoch: record.epoch, is_handed_over: false };
+            duty = Duty::Promote { epoch: record.epoch, is_vacant: false };
         }
         match duty {
             Duty::Serve => {
@@ -721,7 +731,7 @@ impl Sim {
                 process.primary = None;
                 process.upstream = None;
             }
-            Duty::Promote { epoch, is_handed_over } => {
+            Duty::Promote { epoch, is_vacant } => {
                 if process.promoting != Some(epoch) {
                     process.replica.promise(epoch);
                     node.disk.promised = epoch;
@@ -732,13 +742,15 @@ impl Sim {
                     process.received.clear();
                 }
                 node.disk.log.append(&mut process.received);
-                if is_handed_over || never_waits || process.replica.grants_have_ended(local) {
+                if is_vacant || never_waits || process.replica.grants_have_ended(local) {
                     let mut in_sync = record.in_sync.clone();
-                    if let Some(old) = self.etcd[seen - 1..seen].iter().find(|_| is_handed_over && forgets_old) {
+                    if let Some(old) = self.etcd[seen - 1..seen].iter().find(|_| record.is_handed_over() && forgets_old)
+                    {
                         in_sync.retain(|member| member.copy != old.primary);
                     }
                     self.serve(copy, epoch, me, &in_sync);
-                    self.totals.handovers += u64::from(is_handed_over);
+                    self.totals.handovers += u64::from(record.is_handed_over());
+                    self.totals.ended += u64::from(is_vacant && !record.is_handed_over());
                     self.totals.promotions += 1;
                 }
             }
@@ -1090,6 +1102,13 @@ impl Sim {
         }
     }
 
+    /// The controller asks all copies that run.
+    fn ask_all(&mut self) {
+        self.controller = Poll { seen: self.etcd.len() - 1, reports: Vec::new() };
+        let running = (0..COPIES).filter(|copy| self.runs(*copy));
+        self.controller.reports = running.map(|copy| self.report(copy)).collect();
+    }
+
     /// An operator has the shard go on with what is left, if every copy has said what it has.
     fn decide(&mut self, record: &ShardRecord) {
         let mut reports = self.controller.reports.clone();
@@ -1145,6 +1164,15 @@ impl Sim {
             promised: process.replica.promised(),
             received: received as u64,
             stream: node.disk.stream_at(received),
+            began: node.disk.stream.zip(node.disk.earlier).map(|(epoch, (before, at))| Began {
+                epoch,
+                at: at as u64,
+                before,
+            }),
+            ended: match self.is(Mutant::NamedIsServed) {
+                true => Some(process.replica.promised()),
+                false => process.ended,
+            },
             hears_a_lease: process.replica.hears_a_lease(self.local(copy)),
         }
     }
@@ -1203,8 +1231,7 @@ impl Sim {
             }
             // The controller acts when the primary is missed.
             if !self.has_primary() {
-                self.controller = Poll { seen: self.etcd.len() - 1, reports: Vec::new() };
-                self.controller.reports = (0..COPIES).map(|copy| self.report(copy)).collect();
+                self.ask_all();
                 let record = self.etcd[self.controller.seen].clone();
                 match choose(&record, &self.controller.reports, |_| false) {
                     Choice::Name(next) => drop(self.commit(self.controller.seen, &next)),

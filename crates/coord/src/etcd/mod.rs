@@ -316,7 +316,8 @@ impl Coord for Etcd {
         Box::pin(async move {
             let request = LeaseGrantRequest { ttl_seconds: ttl.as_secs_f64().ceil() as i64 };
             let asked_at = boottime();
-            let answer = shared.call(request, Repeat::UnlessSent, shared.options.timeout).await?;
+            // A lease that nobody hears of ends by itself.
+            let answer = shared.call(request, Repeat::Always, shared.options.timeout).await?;
             Ok(Lease { id: LeaseId(answer.id), ttl: Duration::from_secs(answer.ttl_seconds as u64), asked_at })
         })
     }

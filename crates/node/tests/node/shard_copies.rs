@@ -212,7 +212,7 @@ pub fn control(node: &Arc<node::Node>, words: &[&str]) -> String {
             });
         }
         ["promote", of, in_sync] => copy.promote(term(of, in_sync)),
-        ["take-over", of, in_sync] => copy.promote(Term { is_handed_over: true, ..term(of, in_sync) }),
+        ["take-over", of, in_sync] => copy.promote(Term { is_vacant: true, ..term(of, in_sync) }),
         ["hand-over", of, to] => {
             let (of, to) = (epoch(of), CopyNumber(to.parse().unwrap()));
             std::thread::spawn(move || {
@@ -261,7 +261,7 @@ pub fn control(node: &Arc<node::Node>, words: &[&str]) -> String {
 }
 
 fn term(of: &str, in_sync: &str) -> Term {
-    Term { epoch: epoch(of), in_sync: members(in_sync), is_handed_over: false, owns: Arc::new(|_| true) }
+    Term { epoch: epoch(of), in_sync: members(in_sync), is_vacant: false, owns: Arc::new(|_| true) }
 }
 
 // --- in the test's process ---
@@ -304,6 +304,7 @@ fn shard_of(limits: &'static str, persistence: &'static str, requirements: &'sta
         next_copy: CopyNumber(3),
         flushes: 0,
         handed_over: None,
+        ended: None,
         undecided: None,
         unknown: Unknown::new(),
     };
@@ -384,9 +385,9 @@ impl Shard {
                     let path = place.directory.path().join("state").join(SOCKET);
                     self.run(copy, &format!("shard follow {} {primary} {epoch}", path.display()));
                 }
-                Duty::Promote { epoch, is_handed_over } => {
+                Duty::Promote { epoch, is_vacant } => {
                     let in_sync = shown(&self.record.in_sync);
-                    let word = if is_handed_over { "take-over" } else { "promote" };
+                    let word = if is_vacant { "take-over" } else { "promote" };
                     self.run(copy, &format!("shard {word} {epoch} {in_sync}"));
                 }
                 Duty::Resume(epoch) => {
