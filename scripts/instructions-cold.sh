@@ -28,17 +28,11 @@ start_cold() {
     mkdir "$scratch/$port"
     (cd "$scratch/$port" && exec valgrind --tool=callgrind --instr-atstart=no --callgrind-out-file="$scratch/$port/profile" \
         "$load" server --port "$port" --io-threads 1 --console-port 0 --save "" --flash-path "$scratch/$port" \
-        --memory-limit 2gb --ram-limit 1gb) >"$scratch/$port.log" 2>&1 &
+        --appendonly no --memory-limit 2gb --ram-limit 1gb) >"$scratch/$port.log" 2>&1 &
     server=$!
-    local attempts=0
-    until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
-        attempts=$((attempts + 1))
-        if [ "$attempts" -gt 600 ]; then echo "the server does not answer on port $port: see $scratch/$port.log" >&2; exit 1; fi
-        sleep 0.1
-    done
-    exec 3<>"/dev/tcp/127.0.0.1/$port"
+    connect "$load"
     # What valgrind takes is no room for values.
-    tell "CONFIG SET ram-limit $(($(info memory used_memory_rss) + (48 << 20)))" >/dev/null
+    tell "CONFIG SET ram-limit $(($(info memory used_memory_rss) + (24 << 20)))" >/dev/null
     populate "$@"
 }
 populate() {

@@ -65,6 +65,17 @@ next_port() {
     while (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do port=$((port + 1)); done
 }
 
+# connect NAME: waits for the server on `port`, and leaves a connection to it in descriptor 3.
+connect() {
+    local attempts=0
+    until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
+        attempts=$((attempts + 1))
+        if [ "$attempts" -gt 600 ]; then echo "$1 does not answer on port $port: see its log" >&2; exit 1; fi
+        sleep 0.1
+    done
+    exec 3<>"/dev/tcp/127.0.0.1/$port"
+}
+
 # send PIPELINE REQUESTS HOST PORT: REQUESTS on each connection, or nothing for a time: `2s`.
 send() {
     case "$2" in
@@ -111,13 +122,8 @@ count_server() {
     # A process that redis-server forks for a replica's dataset must not add its count to the log.
     (cd "$scratch/$port" && exec valgrind --tool=callgrind --instr-atstart=no --child-silent-after-fork=yes --callgrind-out-file=/dev/null --log-file="$log" "$@" --port "$port") >/dev/null 2>&1 &
     server=$!
-    local attempts=0 from
-    until (exec 3<>"/dev/tcp/127.0.0.1/$port") 2>/dev/null; do
-        attempts=$((attempts + 1))
-        if [ "$attempts" -gt 600 ]; then echo "$1 does not answer on port $port: see its log" >&2; exit 1; fi
-        sleep 0.1
-    done
-    exec 3<>"/dev/tcp/127.0.0.1/$port"
+    local from
+    connect "$1"
     printf 'PING\r\n' >&3
     read -r -t 60 _ <&3
     if [ -n "$followed" ]; then follow "$@"; fi

@@ -16,8 +16,9 @@ use crate::keyspace::commit::Leave;
 use crate::keyspace::direct::RecordCopy;
 use crate::keyspace::{ColdRead, Identity, Named, RecordAt, Resume};
 use crate::log::collect::Collect;
-use crate::log::fill::{Filling, Items, UnitBufs};
+use crate::log::fill::{Filling, Items, UNIT_PAGES};
 use crate::log::page::{Page, Record, Scratch};
+use crate::log::page_bufs::PageBufs;
 use crate::log::parts::number_of_place;
 use crate::log::read::{ReadError, latency_histogram};
 use crate::log::record_kind::RecordKind;
@@ -160,10 +161,11 @@ pub struct Lane {
     queued_large: VecDeque<QueuedRead>,
     /// Large reads in flight.
     large_reads: usize,
-    page_bufs: Vec<PageBuf>,
+    page_bufs: PageBufs,
     pub(crate) scratch: Scratch,
     pub(crate) fill: [Filling; 2],
-    pub(crate) unit_bufs: UnitBufs,
+    pub(crate) unit_bufs: PageBufs,
+    trim_due_ms: u64,
     /// Scratch buffer for a boxed value's bytes.
     pub(crate) encoded: Vec<u8>,
     clock_hand: ClockHand,
@@ -220,7 +222,6 @@ pub struct Lane {
 const LARGE_PAGES: usize = 66;
 /// A read of a small record is of one page, or of two if the record is on both. Buffers of this size are kept for reuse.
 const SMALL_PAGES: usize = 2;
-const PAGE_BUFS_MAX: usize = 64;
 /// Maximum number of operations that a lane has at the driver. More would only wait in the device's queue, each with a buffer.
 const IN_FLIGHT_MAX: usize = 256;
 /// Maximum number of writes in flight. Bounds the RAM of objects that are being written.
@@ -230,6 +231,8 @@ const SLICE_SLABS_MAX: usize = 4;
 /// Maximum number of leaves that one slice of a sweep visits.
 const SLICE_LEAVES_MAX: usize = 128;
 const MEASURE_EVERY_MS: u64 = 10;
+/// Buffers that were not used for so long are freed.
+const TRIM_EVERY_MS: u64 = 1_000;
 const EXPIRE_EVERY_MS: u64 = 10;
 /// Writers get an error after nothing could leave RAM for this time.
 const RAM_FULL_AFTER_MS: u64 = 1_000;
@@ -255,10 +258,11 @@ impl Lane {
             queued: VecDeque::new(),
             queued_large: VecDeque::new(),
             large_reads: 0,
-            page_bufs: Vec::new(),
+            page_bufs: PageBufs::new(SMALL_PAGES),
             scratch: Scratch::new(),
             fill: [Filling::new(SegmentStream::Fresh, codec), Filling::new(SegmentStream::Relocated, codec)],
-            unit_bufs: UnitBufs::default(),
+            unit_bufs: PageBufs::new(UNIT_PAGES),
+            trim_due_ms: 0,
             encoded: Vec::new(),
             clock_hand: ClockHand::default(),
             near: Cells::new(),
@@ -355,14 +359,7 @@ impl Lane {
                 self.queued_large.pop_front()
             })
         {
-            let buf = match read.pages {
-                pages if pages <= SMALL_PAGES => {
-                    let mut buf = self.page_bufs.pop().unwrap_or_else(|| PageBuf::new(SMALL_PAGES));
-                    buf.set_pages(pages);
-                    buf
-                }
-                pages => PageBuf::new(pages),
-            };
+            let buf = self.page_bufs.take(read.pages);
             driver.push(Op { token: read.token as u64, path: read.path, offset: read.offset, kind: OpKind::Read(buf) });
         }
         driver.submit();
@@ -524,9 +521,7 @@ impl Lane {
             waiter.pending.borrow_mut().finish(outcome);
         }
         self.scratch.release();
-        if buf.capacity_pages() == SMALL_PAGES && self.page_bufs.len() < PAGE_BUFS_MAX {
-            self.page_bufs.push(buf);
-        }
+        self.page_bufs.keep(buf);
     }
 
     /// Finds the wanted record in the page. If its value is wanted, puts it into RAM.
@@ -620,6 +615,11 @@ impl Lane {
         if now_ms >= self.measure_due_ms {
             self.measure_due_ms = now_ms + MEASURE_EVERY_MS;
             self.measure();
+        }
+        if now_ms >= self.trim_due_ms {
+            self.trim_due_ms = now_ms + TRIM_EVERY_MS;
+            self.page_bufs.trim();
+            self.unit_bufs.trim();
         }
         if !self.due.is_empty() && !self.holds_deletions {
             self.expire_due();

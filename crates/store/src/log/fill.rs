@@ -4,6 +4,7 @@
 use crate::counters::{Counter, Counters};
 use crate::log::compression::{Compression, ZSTD_LEVEL};
 use crate::log::page::{Codec, PageBuilder, Placed, Push, Record, stamp, step_of};
+use crate::log::page_bufs::PageBufs;
 use crate::log::parts::PartName;
 use crate::log::segment::{SegmentStream, Segments, Unit};
 use crate::mem::hash::KeyHash;
@@ -71,27 +72,6 @@ pub(crate) struct Write {
     pub items: Items,
 }
 
-/// Buffers for units, kept for reuse.
-#[derive(Default)]
-pub(crate) struct UnitBufs(Vec<PageBuf>);
-
-impl UnitBufs {
-    fn take(&mut self, pages: usize) -> PageBuf {
-        let mut buf = match self.0.pop() {
-            Some(buf) if buf.capacity_pages() >= pages => buf,
-            _ => PageBuf::new(pages.max(UNIT_PAGES)),
-        };
-        buf.set_pages(pages);
-        buf
-    }
-
-    pub fn keep(&mut self, buf: PageBuf) {
-        if self.0.len() < 2 && buf.capacity_pages() == UNIT_PAGES {
-            self.0.push(buf);
-        }
-    }
-}
-
 /// A stream of units. One unit is being filled.
 pub(crate) struct Filling {
     stream: SegmentStream,
@@ -149,7 +129,7 @@ impl Filling {
     pub fn add(
         &mut self,
         log: &Log<'_>,
-        bufs: &mut UnitBufs,
+        bufs: &mut PageBufs,
         (budget, now_ms): (usize, u64),
         record: &Record<'_>,
         item: Item,
@@ -202,7 +182,7 @@ impl Filling {
     }
 
     /// Finishes the unit. The unit becomes ready, or waits until a segment has room.
-    pub fn finish(&mut self, log: &Log<'_>, bufs: &mut UnitBufs) {
+    pub fn finish(&mut self, log: &Log<'_>, bufs: &mut PageBufs) {
         if !self.builder.is_open() {
             return;
         }
@@ -242,7 +222,7 @@ impl Filling {
     }
 
     /// Drops the records that were not given a place yet, and returns them. The records stay where they were.
-    pub fn give_up(&mut self, bufs: &mut UnitBufs) -> Vec<Item> {
+    pub fn give_up(&mut self, bufs: &mut PageBufs) -> Vec<Item> {
         let mut items = std::mem::take(&mut self.items);
         self.ram_bytes = 0;
         if self.builder.is_open() {
