@@ -1,5 +1,5 @@
 //! Measures what a cluster costs: four shards over two nodes against one node, with and without the cipher of links, and the latency that
-//! another node adds, beside a round trip of the same bytes over loopback. All processes share this machine. Never knows the server's code.
+//! another node adds, beside a round trip of the same bytes over loopback, and what a write waits for its replica. All processes share this machine. Never knows the server's code.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use flintkv_tests::cluster::{Cluster, Role};
+use flintkv_tests::eventually;
 
 use super::figure::{Figure, Target, median};
 use super::lab::{FIRST_KEY, Lab, Shot, Subject, VALUE_BYTES, fill, rof_load};
@@ -32,6 +33,7 @@ pub fn measure(lab: &mut Lab) -> Result<Vec<Figure>> {
     let enciphered = begin("yes");
     let mut figures = throughput(lab, &enciphered, &begin("no"))?;
     figures.push(latency(lab, &enciphered)?);
+    figures.push(synchronous(lab, &enciphered)?);
     Ok(figures)
 }
 
@@ -102,6 +104,38 @@ fn latency(lab: &Lab, cluster: &Cluster) -> Result<Figure> {
     let detail = format!("p50 grows by {:.0} µs; the round trip takes {:.0} µs", median(&added), median(&trips));
     let how = "p50 of GETs one after the other, beyond a round trip of as many bytes over loopback between two threads; peer-tls yes";
     Ok(Figure::new("latency added by another node", how, median(&over), Target::AtMost(60.0), detail).unit(" µs"))
+}
+
+/// One client writes one value after the other, at the node of the primary, whose replica is on the other node. Nothing else runs.
+fn synchronous(lab: &Lab, cluster: &Cluster) -> Result<Figure> {
+    const SMALL: [&str; 6] = ["--memory-limit", "200mb", "--ram-limit", "200mb", "--persistence", "none"];
+    let begin = |name: &str| -> Result<Client> {
+        let port = cluster.create(name, 1, &[&SMALL[..], &["--replicas", "1", "--replication", name]].concat());
+        let mut primary = None;
+        eventually("both copies are in sync", || {
+            let Ok(shown) = cluster.members[0].operator(&["database", "shards", name, "--json"]) else { return false };
+            let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+            primary = shown[0]["node"].as_str().map(str::to_owned);
+            shown[0]["copies"]
+                .as_array()
+                .is_some_and(|copies| copies.len() == 2 && copies.iter().all(|copy| copy["is_in_sync"] == true))
+        });
+        Client::connect(&endpoint(cluster, usize::from(primary.as_deref() != Some("n1")), port))
+    };
+    let (mut async_client, mut sync_client) = (begin("async")?, begin("sync")?);
+    let value = "x".repeat(VALUE_BYTES as usize);
+    let set = |client: &mut Client| -> Result<f64> { p50_us(|| client.call(&["SET", "key", &value]).map(drop)) };
+    let (mut asynchronous, mut synchronous, mut ratios) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..if lab.quick { 3 } else { SAMPLES } {
+        let (of_async, of_sync) = (set(&mut async_client)?, set(&mut sync_client)?);
+        eprintln!("   SET {of_async:.0} µs in async, {of_sync:.0} µs in sync");
+        asynchronous.push(of_async);
+        synchronous.push(of_sync);
+        ratios.push(of_sync / of_async);
+    }
+    let how = "p50 of SETs one after the other at the primary's node, replica on the other node, peer-tls yes; ÷ that of async";
+    let detail = format!("{:.0} against {:.0} µs", median(&synchronous), median(&asynchronous));
+    Ok(Figure::new("a SET in sync", how, median(&ratios), Target::AtMost(1.6), detail))
 }
 
 /// The median of what one call takes.
