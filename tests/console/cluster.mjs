@@ -1,6 +1,6 @@
 // The pages of a cluster. The node is a member of none, and the answers of one are replaced on their way to the page: all is well, a node
 // is down, etcd is away. What is sent to the API is compared with what the API takes.
-import { logIn, main, openPage, overflow, picture, same, story, that, violations, visit } from "./harness.mjs";
+import { logIn, main, openPage, overflow, picture, same, story, that, until, violations, visit } from "./harness.mjs";
 
 const GB = 1024 ** 3;
 const member = (name, more = {}) => ({
@@ -484,10 +484,11 @@ await main(async (node, browser) => {
     }));
     const nodes = [member("a"), member("b"), member("d", { zone: "west" }), member("e", { is_live: false })];
     const plan = (kind, steps) => ({ id: null, kind, target: "orders", steps, notes: [] });
+    let polls = 0;
     said = {
       ...answers(cluster({ nodes, databases: [{ ...cluster().databases[0], replicas: 1, shards: replicated }] })),
       "GET /databases/orders": () => [200, { ...real, name: "orders", is_default: false, shards: replicated }],
-      "GET /databases/orders/shards": () => [200, figures],
+      "GET /databases/orders/shards": () => { polls += 1; return [200, figures]; },
       "POST /cluster/switchover": ({ url, body }) => (url.searchParams.get("dry_run") ? [200, plan("switchover", [{ kind: "switchover", shard: `orders.${body.shard ?? 0}`, from: null, to: body.to ?? "b" }])] : [201, { ...plan("switchover", []), id: "9" }]),
       "POST /cluster/move": ({ url, body }) => (url.searchParams.get("dry_run") ? [200, plan("move", [{ kind: "move", shard: body.shard, from: body.from, to: body.to }])] : refusal(409, "busy", "operation 9 is about orders.1 too")),
     };
@@ -511,6 +512,8 @@ await main(async (node, browser) => {
     await dialog.getByRole("button", { name: "Close" }).click();
     await button("Switch over all shards").click();
     await dialog.getByText("orders.0: the primary goes to b").waitFor();
+    const before = polls;
+    await until("the page behind the form was loaded anew, and what would follow has been asked", () => polls >= before + 2);
     await page.keyboard.press("Escape");
     await button("Move the copy of orders.1 on b").click();
     same(await dialog.getByLabel("To the node").getByRole("option").allTextContents(), ["choose a node", "d, zone west"], "nodes that run and have no copy");

@@ -68,14 +68,16 @@ export function checks(request: () => Request | undefined): Checked {
   let error = $state.raw<ApiError>();
   let passed = $state(false);
   let answer = $state.raw<unknown>();
+  // A page that is polled builds its request anew each time; only one that says something else is another one.
+  let asked_json = $derived(JSON.stringify(request()));
   $effect(() => {
-    const asked = request();
     passed = false;
-    if (!asked) {
+    if (asked_json === undefined) {
       error = undefined;
       answer = undefined;
       return;
     }
+    const asked = JSON.parse(asked_json) as Request;
     const stop = new AbortController();
     const timer = setTimeout(async () => {
       try {
