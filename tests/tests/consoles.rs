@@ -406,8 +406,13 @@ fn alerts_tell_of_replicas_nodes_and_etcd() {
         &[("shards-down", Some(0.0)), ("shards-alone", Some(2.0)), ("copies-out-of-sync", Some(2.0))],
     );
     has(&cluster, "node", &[("nodes-down", Some(1.0))]);
-    let operations = get(&cluster, "/operations");
-    let failover = operations.as_array().unwrap().iter().find(|one| one["kind"] == "failover").unwrap();
+    // It is in the history when its new primary serves, which may be after the alerts.
+    let failover = || {
+        let operations = get(&cluster, "/operations");
+        operations.as_array().unwrap().iter().find(|one| one["kind"] == "failover").cloned()
+    };
+    eventually("the failover is in the history", || failover().is_some());
+    let failover = failover().expect("it is in the history");
     let (from, to) = (&failover["failover"]["from"], &failover["failover"]["to"]);
     assert_eq!((from, to), (&json!("n2"), &json!("n1")), "{failover}");
 
