@@ -243,14 +243,22 @@ impl FrameEntry {
         put(out, 0, (lengths | records | codec).to_le_bytes());
     }
 
-    pub fn read(bytes: &[u8]) -> Result<FrameEntry, Corrupt> {
-        let word = u64::from_le_bytes(get(bytes, 0));
-        let field = |shift: u32, bits: u32| to_usize(word >> shift & ((1 << bits) - 1));
+    /// The stored bytes and the number of records.
+    #[inline]
+    pub fn lengths(bytes: &[u8; FRAME_ENTRY_BYTES]) -> (usize, usize) {
+        let word = u64::from_le_bytes(*bytes);
+        (field(word, 0, STORED_BITS), field(word, STORED_BITS + RAW_BITS, RECORDS_BITS))
+    }
+
+    #[inline]
+    pub fn read(bytes: &[u8; FRAME_ENTRY_BYTES]) -> Result<FrameEntry, Corrupt> {
+        let word = u64::from_le_bytes(*bytes);
+        let (stored, records) = FrameEntry::lengths(bytes);
         let entry = FrameEntry {
             codec: FrameCodec::from_number((word >> (STORED_BITS + RAW_BITS + RECORDS_BITS)) as u8)?,
-            stored: field(0, STORED_BITS),
-            raw: field(STORED_BITS, RAW_BITS),
-            records: field(STORED_BITS + RAW_BITS, RECORDS_BITS),
+            stored,
+            raw: field(word, STORED_BITS, RAW_BITS),
+            records,
         };
         let raw_agrees = entry.codec != FrameCodec::Raw || entry.raw == entry.stored;
         if entry.raw > RECORD_BYTES_MAX || entry.stored > RECORD_BYTES_MAX || !raw_agrees {
@@ -258,6 +266,11 @@ impl FrameEntry {
         }
         Ok(entry)
     }
+}
+
+#[inline]
+fn field(word: u64, shift: u32, bits: u32) -> usize {
+    to_usize(word >> shift & ((1 << bits) - 1))
 }
 
 /// Writes a page's header but for the stamp, and its directory. Its frames end at `used`.

@@ -103,35 +103,36 @@ impl<'b> Page<'b> {
         'b: 's,
     {
         let fingerprint = low16(hash);
-        let mut best: Option<Best> = None;
-        let mut decoded = usize::MAX;
-        for (index, frame) in self.frames().enumerate() {
-            let frame = frame?;
-            let was_read = frame.pages * PAGE_BYTES <= self.bytes.len();
-            // Records behind the last one with this fingerprint need not be decoded.
-            let last = self.fingerprints(&frame).rposition(|f| f == fingerprint);
-            let Some(last) = last.filter(|_| was_read) else { continue };
-            let raw = self.decode(&frame, dictionaries, scratch)?;
-            decoded = index;
-            let mut at = 0;
-            for f in self.fingerprints(&frame).take(last + 1) {
-                if f != fingerprint {
-                    record::skip(raw, &mut at, self.header.bases)?;
-                    continue;
-                }
-                let start = at;
-                let record = Record::decode(raw, &mut at, self.header.bases, f)?;
-                let newer = best.as_ref().is_none_or(|best| record.seq >= best.seq);
-                if newer && matches(&record) {
-                    best = Some(Best { index, start, seq: record.seq });
-                }
+        let mut best: Option<Found> = None;
+        // The record that was visited last, in the frame that is decoded, and the position behind it.
+        let mut last: Option<Found> = None;
+        for at in self.positions(fingerprint) {
+            let (index, frame, first) = self.frame_of(at)?;
+            // The frame continues behind the pages that were read.
+            if frame.pages * PAGE_BYTES > self.bytes.len() {
+                continue;
+            }
+            let before = last.filter(|last| last.frame == index);
+            let raw = match before {
+                Some(_) => self.raw(&frame, scratch),
+                None => self.decode(&frame, dictionaries, scratch)?,
+            };
+            let (mut number, mut end) = before.map_or((first, 0), |last| (last.number + 1, last.end));
+            while number < at {
+                record::skip(raw, &mut end, self.header.bases)?;
+                number += 1;
+            }
+            let start = end;
+            let record = Record::decode(raw, &mut end, self.header.bases, fingerprint)?;
+            let found = Found { frame: index, number: at, start, end, seq: record.seq };
+            last = Some(found);
+            if best.is_none_or(|best| found.seq >= best.seq) && matches(&record) {
+                best = Some(found);
             }
         }
-        let Some(best) = best else {
-            return Ok(None);
-        };
-        let frame = self.frames().nth(best.index).expect("it was there")?;
-        if best.index != decoded {
+        let (Some(best), Some(last)) = (best, last) else { return Ok(None) };
+        let (_, frame, _) = self.frame_of(best.number)?;
+        if best.frame != last.frame {
             self.decode(&frame, dictionaries, scratch)?;
         }
         let mut at = best.start;
@@ -220,17 +221,38 @@ impl<'b> Page<'b> {
     /// The index of the one record with the fingerprint of `hash`, and on how many pages it is. `None`: no record has
     /// this fingerprint, or several have it.
     pub fn position(&self, hash: u64) -> Option<(usize, usize)> {
-        let (mut found, mut first) = (None, 0);
-        for frame in self.frames() {
-            let frame = frame.ok()?;
-            for (at, _) in self.fingerprints(&frame).enumerate().filter(|&(_, f)| f == low16(hash)) {
-                if found.replace((first + at, frame.pages)).is_some() {
-                    return None;
-                }
+        let mut all = self.positions(low16(hash));
+        let (found, None) = (all.next()?, all.next()) else { return None };
+        let (_, frame, _) = self.frame_of(found).ok()?;
+        Some((found, frame.pages))
+    }
+
+    /// The positions of a fingerprint among those of all records that begin on the page.
+    fn positions(&self, fingerprint: u16) -> impl Iterator<Item = usize> + use<'b> {
+        let (all, _) = self.bytes[self.header.fingerprints_at()..self.header.entries_at()].as_chunks();
+        let wanted = fingerprint.to_le_bytes();
+        // Nearly every group has none, which a group of this size says in a few instructions.
+        all.chunks(FINGERPRINTS_AT_ONCE).enumerate().filter(move |(_, group)| holds(group, wanted)).flat_map(
+            move |(number, group)| {
+                let here = group.iter().enumerate().filter(move |&(_, &other)| other == wanted);
+                here.map(move |(at, _)| number * FINGERPRINTS_AT_ONCE + at)
+            },
+        )
+    }
+
+    /// The frame of the record at this position: its index, the frame, and the position of its first record.
+    fn frame_of(&self, record: usize) -> Result<(usize, Frame, usize), Corrupt> {
+        let limit = self.header.fingerprints_at();
+        let (mut at, mut first) = (PAGE_HEADER_BYTES + self.header.lead, 0);
+        for (index, entry) in self.entries().enumerate() {
+            let (stored, records) = FrameEntry::lengths(entry);
+            if record < first + records {
+                return Ok((index, self.frame(FrameEntry::read(entry)?, at, limit + first * FINGERPRINT_BYTES), first));
             }
-            first += frame.entry.records;
+            at += stored;
+            first += records;
         }
-        found
+        Err(Corrupt::Lengths)
     }
 
     /// Checks that the directory is consistent: only the last frame leaves the page, and no range of [`Page::frames`]
@@ -238,7 +260,7 @@ impl<'b> Page<'b> {
     fn check_directory(&self) -> Result<(), Corrupt> {
         let (mut end, mut records) = (PAGE_HEADER_BYTES + self.header.lead, 0);
         let limit = self.header.fingerprints_at();
-        for entry in self.bytes[self.header.entries_at()..PAGE_BYTES].chunks_exact(FRAME_ENTRY_BYTES) {
+        for entry in self.entries() {
             if end > limit {
                 return Err(Corrupt::Lengths);
             }
@@ -249,22 +271,29 @@ impl<'b> Page<'b> {
         if records == self.header.records { Ok(()) } else { Err(Corrupt::Lengths) }
     }
 
+    fn entries(&self) -> impl Iterator<Item = &'b [u8; FRAME_ENTRY_BYTES]> + use<'b> {
+        self.bytes[self.header.entries_at()..PAGE_BYTES].as_chunks().0.iter()
+    }
+
     fn frames(&self) -> impl Iterator<Item = Result<Frame, Corrupt>> + '_ {
-        let limit = self.header.fingerprints_at();
-        let (mut at, mut fingerprints_at) = (PAGE_HEADER_BYTES + self.header.lead, limit);
-        (0..self.header.frames).map(move |index| {
-            let entry = FrameEntry::read(&self.bytes[self.header.entries_at() + index * FRAME_ENTRY_BYTES..])?;
-            let fingerprints_end = fingerprints_at + entry.records * FINGERPRINT_BYTES;
-            let frame = Frame {
-                here: at..(at + entry.stored).min(limit),
-                fingerprints: fingerprints_at..fingerprints_end,
-                pages: span(entry.stored, limit - at),
-                entry,
-            };
+        let (mut at, mut fingerprints_at) = (PAGE_HEADER_BYTES + self.header.lead, self.header.fingerprints_at());
+        self.entries().map(move |entry| {
+            let frame = self.frame(FrameEntry::read(entry)?, at, fingerprints_at);
             at = frame.here.end;
-            fingerprints_at = fingerprints_end;
+            fingerprints_at = frame.fingerprints.end;
             Ok(frame)
         })
+    }
+
+    /// The frame that begins at `at`.
+    fn frame(&self, entry: FrameEntry, at: usize, fingerprints_at: usize) -> Frame {
+        let limit = self.header.fingerprints_at();
+        Frame {
+            here: at..(at + entry.stored).min(limit),
+            fingerprints: fingerprints_at..fingerprints_at + entry.records * FINGERPRINT_BYTES,
+            pages: span(entry.stored, limit - at),
+            entry,
+        }
     }
 
     fn fingerprints(&self, frame: &Frame) -> impl DoubleEndedIterator<Item = u16> + ExactSizeIterator + use<'b> {
@@ -341,12 +370,28 @@ pub(super) struct Share {
     pub bytes: u32,
 }
 
-struct Best {
+/// A record of a frame that was decoded.
+#[derive(Clone, Copy)]
+struct Found {
     /// Index of the frame.
-    index: usize,
-    /// Position of the record in the frame.
+    frame: usize,
+    /// Index of the record on the page.
+    number: usize,
+    /// The record's bytes in the frame.
     start: usize,
+    end: usize,
     seq: u64,
+}
+
+const FINGERPRINTS_AT_ONCE: usize = 16;
+
+/// Whether one of the fingerprints is this one. Looks at all, so that it needs no branches.
+#[inline]
+fn holds(group: &[[u8; FINGERPRINT_BYTES]], wanted: [u8; FINGERPRINT_BYTES]) -> bool {
+    match group.first_chunk::<FINGERPRINTS_AT_ONCE>() {
+        Some(whole) => whole.iter().fold(false, |any, &other| any | (other == wanted)),
+        None => group.contains(&wanted),
+    }
 }
 
 /// Opens the pages of a unit that begins at the page with this stamp: the index of each, and the page. After a corrupt
