@@ -20,7 +20,7 @@ use crate::log::fill::{Filling, Items, UNIT_PAGES};
 use crate::log::page::{Page, Record, Scratch};
 use crate::log::page_bufs::PageBufs;
 use crate::log::parts::number_of_place;
-use crate::log::read::{ReadError, latency_histogram};
+use crate::log::read::ReadError;
 use crate::log::record_kind::RecordKind;
 use crate::log::segment::{SegmentStream, Unit};
 use crate::mem::arena::{Cells, SLAB_BYTES};
@@ -36,7 +36,6 @@ use clock_hand::{ClockHand, TtlSample};
 use collect::{EXPIRY_EVERY_MS, SHRINK_EVERY_MS};
 use flash::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use force_demote::Due;
-use hdrhistogram::Histogram;
 use regain::SegmentTest;
 use rustc_hash::FxHashMap;
 use scrub::Scrub;
@@ -210,8 +209,9 @@ pub struct Lane {
     /// Since when no value could leave RAM although some had to. `None`: a value left, or none had to.
     no_victim_since_ms: Option<u64>,
     room: Vec<Waker>,
-    latency: Histogram<u64>,
-    /// For each read, the number of operations that were in flight, summed over these reads.
+    /// The latencies of the reads that the store does not know yet.
+    read_nanos: Vec<u64>,
+    /// For each of these reads, the number of operations that were in flight, summed.
     read_depths: u64,
     statm: Option<std::fs::File>,
     /// Size of the kernel's pages, the unit of `statm`: 4 KiB, on some ARM machines 16 or 64 KiB.
@@ -230,6 +230,8 @@ pub(crate) const WRITES_IN_FLIGHT_MAX: usize = 6;
 const SLICE_SLABS_MAX: usize = 4;
 /// Maximum number of leaves that one slice of a sweep visits.
 const SLICE_LEAVES_MAX: usize = 128;
+/// A lane tells the store the latencies of this many reads at once.
+const READS_NOTED: usize = 64;
 const MEASURE_EVERY_MS: u64 = 10;
 /// Buffers that were not used for so long are freed.
 const TRIM_EVERY_MS: u64 = 1_000;
@@ -294,7 +296,7 @@ impl Lane {
             warm_due_ms: 0,
             no_victim_since_ms: None,
             room: Vec::new(),
-            latency: latency_histogram(),
+            read_nanos: Vec::with_capacity(2 * READS_NOTED),
             read_depths: 0,
             statm: std::fs::File::open("/proc/self/statm").ok(),
             page_bytes: kernel_page_bytes(),
@@ -470,7 +472,7 @@ impl Lane {
             self.free_tokens.push(token);
             match flight {
                 Flight::Read { page, waiters, .. } => {
-                    self.latency.saturating_record(done.nanos);
+                    self.read_nanos.push(done.nanos);
                     self.read_depths += depth;
                     self.read_done(page, token, done, waiters);
                 }
@@ -483,16 +485,26 @@ impl Lane {
         }
         self.done = done;
         if count > 0 {
-            if self.latency.len() >= 64 {
-                let _ = self.store.latency.lock().add(&self.latency);
-                let depth = std::mem::take(&mut self.read_depths) / self.latency.len();
-                self.store.note_reads(self.latency.value_at_quantile(0.5), depth);
-                self.latency.reset();
+            if self.read_nanos.len() >= READS_NOTED {
+                self.note_reads();
             }
             self.submit();
             self.wake_writers();
         }
         count
+    }
+
+    /// Adds the latencies of the last reads to the store's. The lane does so for many at once, because a lock costs more than an
+    /// element.
+    fn note_reads(&mut self) {
+        let depth = std::mem::take(&mut self.read_depths) / self.read_nanos.len() as u64;
+        let mut latency = self.store.latency.lock();
+        self.read_nanos.iter().for_each(|&nanos| latency.saturating_record(nanos));
+        drop(latency);
+        let middle = self.read_nanos.len() / 2;
+        let (_, &mut median, _) = self.read_nanos.select_nth_unstable(middle);
+        self.store.note_reads(median, depth);
+        self.read_nanos.clear();
     }
 
     fn read_done(&mut self, page: u32, token: usize, done: Done, waiters: Vec<ReadWaiter>) {
