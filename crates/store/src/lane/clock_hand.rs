@@ -138,20 +138,26 @@ impl ClockHand {
         let mut gone: Vec<(u64, Word)> = Vec::new();
         let (entries, wanted, next) = database.table.leaf_at_mut(self.high);
         store.counters.add(Counter::SweptEntries, entries.len() as u64);
-        // The cache misses of all objects overlap.
-        entries.iter().for_each(Entry::prefetch_object);
         let resumed = std::mem::take(&mut self.parts);
         let from = self.high;
         let (forgets, mut met, mut idle) = (store.tier.turn.forgets(), 0, 0);
-        for (at, entry) in entries.iter_mut().enumerate().filter(|(_, entry)| entry.high() >= from) {
+        let mut next_at = entries.partition_point(|entry| entry.high() < from);
+        // The cache misses of all objects overlap.
+        entries[next_at..].iter().filter(|entry| is_visited(entry.word())).for_each(Entry::prefetch_object);
+        loop {
+            next_at = pass_cold(entries, next_at, forgets);
+            let Some(entry) = entries.get_mut(next_at) else { break };
+            let at = next_at;
+            next_at += 1;
             let (high, word) = (entry.high(), entry.word());
-            let Some(object) = entry.object() else {
-                if forgets {
-                    entry.set_referenced(false);
-                }
+            if !is_visited(word) {
+                met += 1;
+                entry.set_frequency(word.frequency() - 1);
                 continue;
-            };
-            if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
+            }
+            let object = entry.hot();
+            debug_assert_eq!(object.is_boxed(), word.is_boxed());
+            if word.is_boxed() && word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
                 let expired = owned && word.has_expiry() && store.lane_removes(object.expiry(), now_ms);
                 if expired {
                     gone.push((high, word));
@@ -283,7 +289,7 @@ impl ClockHand {
                 used += 1;
                 return true;
             }
-            if word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
+            if word.is_boxed() && word.is_dirty() && object.boxed().is_some_and(|value| store.moves_in_parts(value)) {
                 return true;
             }
             if !word.is_dirty() {
@@ -310,7 +316,8 @@ impl ClockHand {
         let gone = demoted + written;
         if gone > 0 {
             store.tier.progress();
-            store.counters.add(Counter::DemotionsClean, demoted as u64);
+            store.tier.turn.meets(gone, gone);
+            store.counters.add(Counter::DemotionsClean, demoted);
         }
         self.alone_last = match used > 3 * gone {
             true => (2 * self.alone_last + 1).clamp(LEAVES_ALONE_MIN, LEAVES_ALONE_MAX),
@@ -412,6 +419,23 @@ impl ClockHand {
         }
         (self.table_id, self.high) = (0, 0);
     }
+}
+
+/// The position of the next hot entry. Clears the reference bits of the cold entries before it if `forgets`.
+fn pass_cold(entries: &mut [Entry], from: usize, forgets: bool) -> usize {
+    let mut at = from;
+    while let Some(entry) = entries.get_mut(at).filter(|entry| !entry.word().is_hot()) {
+        if forgets {
+            entry.set_referenced(false);
+        }
+        at += 1;
+    }
+    at
+}
+
+/// Whether the hand looks at the object of an entry. Those in use are passed without: most of them would be cache misses.
+fn is_visited(word: Word) -> bool {
+    word.is_hot() && (word.is_boxed() || word.frequency() == 0)
 }
 
 pub(crate) struct SweptParts {

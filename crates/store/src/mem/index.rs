@@ -86,7 +86,8 @@ pub struct OwnedWord(Word);
 impl OwnedWord {
     #[inline]
     pub fn hot(hash: KeyHash, object: Object, frequency: u8, has_expiry: bool, dirty: bool) -> OwnedWord {
-        OwnedWord(Word::hot(hash, object.into_address(), frequency, has_expiry, dirty))
+        let is_boxed = object.view().is_boxed();
+        OwnedWord(Word::hot(hash, object.into_address(), is_boxed, frequency, has_expiry, dirty))
     }
 
     pub fn cold(word: Word) -> OwnedWord {
@@ -196,8 +197,8 @@ impl Entry {
     /// Replaces the object of a hot entry. Returns the old object.
     pub fn replace_object(&mut self, object: Object) -> Object {
         assert!(self.0.word.is_hot());
-        let word = self.0.word.with_address(object.into_address());
-        self.replace(OwnedWord(word)).into_object().expect("the entry was hot")
+        let word = self.0.word.with_boxed(object.view().is_boxed());
+        self.replace(OwnedWord(word.with_address(object.into_address()))).into_object().expect("the entry was hot")
     }
 
     /// Replaces the bytes `at` of a hot entry's inline value; the object may move.

@@ -1,8 +1,8 @@
 //! Owns the layout of the second half of an index entry. Never follows the pointer it may hold.
 //!
 //! ```text
-//! hot:  |63        52|51 49|48    47|46              3|2    |1     |0|
-//!       | low hash 12| 0   | freq 2 | object address  |dirty|expiry|1|
+//! hot:  |63        52|51 50|49   |48    47|46              3|2    |1     |0|
+//!       | low hash 12| 0   |boxed| freq 2 | object address  |dirty|expiry|1|
 //! cold: |63        40|39        11|10      6|5     3|2  |1     |0|
 //!       | low hash 24| page 29    | step 5  | kind 3|ref|expiry|0|
 //! ```
@@ -41,6 +41,8 @@ const DIRTY: u64 = 1 << 2;
 const REFERENCED: u64 = 1 << 2;
 const ADDRESS: u64 = ((1 << 47) - 1) & !7;
 const FREQUENCY_SHIFT: u32 = 47;
+/// The object's value is boxed. The object says it too, but the clock hand passes most objects without touching them.
+const BOXED: u64 = 1 << 49;
 const HOT_HASH_SHIFT: u32 = 52;
 const KIND_SHIFT: u32 = 3;
 const STEP_SHIFT: u32 = 6;
@@ -53,12 +55,13 @@ pub struct Word(pub u64);
 
 impl Word {
     #[inline]
-    pub fn hot(hash: KeyHash, address: usize, frequency: u8, has_expiry: bool, dirty: bool) -> Word {
+    pub fn hot(hash: KeyHash, address: usize, is_boxed: bool, frequency: u8, has_expiry: bool, dirty: bool) -> Word {
         debug_assert_eq!(address as u64 & !ADDRESS, 0);
         Word(
             (hash.low >> HOT_HASH_SHIFT) << HOT_HASH_SHIFT
                 | u64::from(frequency) << FREQUENCY_SHIFT
                 | address as u64
+                | if is_boxed { BOXED } else { 0 }
                 | if dirty { DIRTY } else { 0 }
                 | if has_expiry { EXPIRY } else { 0 }
                 | HOT,
@@ -98,6 +101,17 @@ impl Word {
     pub fn address(self) -> usize {
         debug_assert!(self.is_hot());
         (self.0 & ADDRESS) as usize
+    }
+
+    #[inline]
+    pub fn is_boxed(self) -> bool {
+        debug_assert!(self.is_hot());
+        self.0 & BOXED != 0
+    }
+
+    #[must_use]
+    pub fn with_boxed(self, is_boxed: bool) -> Word {
+        Word(self.0 & !BOXED | if is_boxed { BOXED } else { 0 })
     }
 
     #[must_use]
@@ -179,10 +193,16 @@ mod tests {
     fn all_fields_come_back() {
         let hash = KeyHash { high: 7, low: 0xfedc_ba98_7654_3210, slot: 3 };
         let address = 0x7fff_ffff_fff8;
-        let hot = Word::hot(hash, address, 2, true, true);
+        let hot = Word::hot(hash, address, false, 2, true, true);
         assert!(hot.is_hot() && hot.is_dirty() && hot.has_expiry() && hot.agrees(hash));
         assert_eq!(hot.address(), address);
         assert_eq!(hot.frequency(), 2);
+        assert!(
+            !hot.is_boxed() && hot.with_boxed(true).is_boxed() && !hot.with_boxed(true).with_boxed(false).is_boxed()
+        );
+        let boxed = Word::hot(hash, address, true, 3, false, false);
+        assert!(boxed.is_boxed() && boxed.agrees(hash) && !boxed.is_dirty() && !boxed.has_expiry());
+        assert_eq!((boxed.address(), boxed.frequency()), (address, 3));
         assert_eq!(hot.with_frequency(3).with_dirty(false).address(), address);
 
         let place = PageAddress { page: (1 << 29) - 1, step: 23 };
