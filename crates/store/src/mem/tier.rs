@@ -145,7 +145,7 @@ pub(crate) struct Turn {
 
 impl Turn {
     fn new() -> Turn {
-        Turn { met: AtomicU64::new(0), idle: AtomicU64::new(0), forgets: AtomicBool::new(true) }
+        Turn { met: AtomicU64::new(0), idle: AtomicU64::new(0), forgets: AtomicBool::new(false) }
     }
 
     /// Whether the hand forgets the references of cold entries. If not, a reference does not say that the value was used lately.
@@ -159,10 +159,10 @@ impl Turn {
         self.idle.fetch_add(idle, Relaxed);
     }
 
-    /// The bounds are simulated: docs/internals/memory.md.
+    /// The bounds are simulated: docs/internals/memory.md. A turn that met nothing says nothing, so nothing is forgotten.
     pub fn ends(&self) {
         let (met, idle) = (self.met.swap(0, Relaxed), self.idle.swap(0, Relaxed));
-        self.forgets.store(32 * idle >= met && 8 * idle <= 7 * met, Relaxed);
+        self.forgets.store(met > 0 && 32 * idle >= met && 8 * idle <= 7 * met, Relaxed);
     }
 }
 
@@ -209,9 +209,10 @@ impl Tier {
             writing_lately: Lately::default(),
             full: AtomicU8::new(Full::No as u8),
             crowded: AtomicBool::new(false),
-            next_stripe: AtomicU32::new(0),
+            // Each worker's hand begins at stripe 0, so that one has been given out.
+            next_stripe: AtomicU32::new(1),
             turn: Turn::new(),
-            fruitful: AtomicU32::new(0),
+            fruitful: AtomicU32::new(1),
             boxed: Lately::default(),
             large: Lately::default(),
             copies_large: AtomicBool::new(false),
@@ -485,8 +486,9 @@ mod tests {
     #[test]
     fn references_are_forgotten_only_after_a_turn_that_tells_used_values_from_idle_ones() {
         let turn = Turn::new();
+        assert!(!turn.forgets());
         for (met, idle, forgets) in [
-            (0, 0, true),
+            (0, 0, false),
             (1_000, 0, false),
             (1_000, 31, false),
             (1_000, 32, true),
