@@ -19,6 +19,7 @@ pub struct Allocator {
     pub allocated: u64,
     pub active: u64,
     pub resident: u64,
+    pub metadata: u64,
 }
 
 impl Allocator {
@@ -31,8 +32,14 @@ impl Allocator {
                 allocated: read::<usize>(c"stats.allocated").unwrap_or(0) as u64,
                 active: read::<usize>(c"stats.active").unwrap_or(0) as u64,
                 resident: read::<usize>(c"stats.resident").unwrap_or(0) as u64,
+                metadata: read::<usize>(c"stats.metadata").unwrap_or(0) as u64,
             }
         }
+    }
+
+    /// Resident bytes that nobody uses: free pages, and free places in other pages.
+    pub fn unused(self) -> u64 {
+        self.resident.saturating_sub(self.allocated + self.metadata)
     }
 }
 

@@ -333,6 +333,9 @@ impl Clock {
 
 /// Ends the client that holds most, if others have waited too long for memory.
 fn relieve(database: &Database) {
+    let waits = database.hub.dataset.memory.waiting() > 0;
+    let unused = if waits { database.allocated_of(memory::Allocator::now().unused()) } else { 0 };
+    database.shard.store.set_unused_bytes(unused);
     if let Some(ended) = database.hub.dataset.memory.relieve(&database.hub.clients, Instant::now()) {
         tracing::warn!(
             client = ended.id,

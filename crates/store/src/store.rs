@@ -658,6 +658,11 @@ impl Store {
         is_lent
     }
 
+    /// Sets what the allocator has and nobody uses, for the time that somebody waits for memory; 0 for any other time.
+    pub fn set_unused_bytes(&self, bytes: u64) {
+        self.tier.lent.set_unused(bytes);
+    }
+
     /// How many bytes other borrowers must give back before `bytes` can be lent and `room` be reserved.
     pub fn missing_to_lend(&self, bytes: usize, room: usize) -> usize {
         self.tier.lent.missing(bytes, room)

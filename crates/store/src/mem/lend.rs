@@ -2,6 +2,8 @@
 //! flight. Never knows who borrows, and never waits.
 //!
 //! At most half of what the RAM limit leaves beside the process itself may be lent, so that objects keep the other half.
+//! While somebody waits, what the allocator has and nobody uses is not the process itself: objects that left RAM have left it (pages
+//! that are not quite empty). Otherwise, the more objects make room, the less could be lent.
 //! ```text
 //! 0 ── process (code, index) ──┬── lent ──► at most half ◄── objects ──┬── margin ── RAM limit
 //! ```
@@ -33,12 +35,16 @@ pub(crate) struct Lent {
     room: AtomicUsize,
     /// The most that may be lent now. `usize::MAX`: there is no RAM limit.
     max: AtomicUsize,
+    /// The maximum of lent memory and reserved room together now.
+    both_max: AtomicUsize,
     /// The most that may ever be lent: more than this is refused at once.
     ever_max: AtomicUsize,
     /// The limit that the operator has set; `usize::MAX`: none.
     cap: AtomicUsize,
     /// The least memory that the process itself was seen to need.
     process_min: AtomicU64,
+    /// Bytes that the allocator has and nobody uses.
+    unused: AtomicU64,
 }
 
 impl Lent {
@@ -51,9 +57,11 @@ impl Lent {
             wanted: AtomicUsize::new(0),
             room: AtomicUsize::new(0),
             max: AtomicUsize::new(max),
+            both_max: AtomicUsize::new(lent_and_room_max(max)),
             ever_max: AtomicUsize::new(max),
             cap: AtomicUsize::new(usize::MAX),
             process_min: AtomicU64::new(u64::MAX),
+            unused: AtomicU64::new(0),
         }
     }
 
@@ -64,14 +72,26 @@ impl Lent {
         let cap = self.cap.load(Relaxed);
         if usable == 0 {
             self.max.store(cap, Relaxed);
+            self.both_max.store(lent_and_room_max(cap), Relaxed);
             self.ever_max.store(cap, Relaxed);
             return;
         }
         let process = other.saturating_sub(lent as u64);
         let least = self.process_min.fetch_min(process, Relaxed).min(process);
-        let half = |process: u64| ((usable.saturating_sub(process) / 2) as usize).max(LENT_BYTES_MIN);
-        self.max.store(half(process).min(cap), Relaxed);
+        let half = |process: u64| to_usize(usable.saturating_sub(process) / 2).max(LENT_BYTES_MIN);
+        // What is there for objects and borrowers, without the objects' part.
+        let there = to_usize(usable.saturating_sub(process));
+        let there = (there - there / OBJECTS_PART).max(LENT_BYTES_MIN);
+        let max = half(process.saturating_sub(self.unused.load(Relaxed))).min(there).min(half(least)).min(cap);
+        self.max.store(max, Relaxed);
+        self.both_max.store(lent_and_room_max(max).min(there), Relaxed);
         self.ever_max.store(half(least).min(cap), Relaxed);
+    }
+
+    /// Sets what the allocator has and nobody uses. The next measurement takes it into account. 0 while nobody waits: there is
+    /// no hurry then, and the memory may be given back or used by then.
+    pub fn set_unused(&self, bytes: u64) {
+        self.unused.store(bytes, Relaxed);
     }
 
     pub fn set_cap(&self, bytes: usize) {
@@ -103,7 +123,7 @@ impl Lent {
     pub fn missing(&self, bytes: usize, room: usize) -> usize {
         let lent = self.bytes() + bytes;
         let both = if room > 0 { lent + self.room.load(Relaxed) + room } else { 0 };
-        lent.saturating_sub(self.max()).max(both.saturating_sub(lent_and_room_max(self.max())))
+        lent.saturating_sub(self.max()).max(both.saturating_sub(self.both_max.load(Relaxed)))
     }
 
     pub fn add_room(&self, bytes: usize) {
@@ -168,6 +188,27 @@ mod tests {
         assert_eq!((lent.max(), lent.ever_max()), (30 * MB, 40 * MB));
         measured(&lent, 94, 99);
         assert_eq!(lent.max(), LENT_BYTES_MIN, "clients can work however little is left");
+    }
+
+    /// Once, objects made room for a client until nearly none were left, and the client was refused: of what they had taken, a quarter
+    /// stayed in the allocator, and the client could have half of the rest.
+    #[test]
+    fn what_objects_leave_in_the_allocator_is_not_the_process_s_own() {
+        let lent = Lent::new(100 << 20);
+        measured(&lent, 94, 14);
+        measured(&lent, 94, 44);
+        assert_eq!(lent.max(), 25 * MB);
+        lent.set_unused(20 << 20);
+        measured(&lent, 94, 44);
+        assert_eq!((lent.max(), lent.ever_max()), (35 * MB, 40 * MB));
+        // Lent memory and room together take nothing of what is unused.
+        let both = 50 * MB - 50 * MB / OBJECTS_PART;
+        assert!(lent.may_keep(20 * MB, both - 20 * MB) && !lent.may_keep(20 * MB, both - 20 * MB + 1));
+        lent.set_unused(44 << 20);
+        measured(&lent, 94, 44);
+        assert_eq!(lent.max(), 40 * MB, "not more than ever");
+        measured(&lent, 94, 70);
+        assert_eq!(lent.max(), 22 * MB, "objects keep their part of what is there");
     }
 
     #[test]
