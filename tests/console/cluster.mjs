@@ -574,6 +574,12 @@ await main(async (node, browser) => {
     await meaning.getByText("while one node is away every write is refused").waitFor();
     await clean();
     await picture(page, "cluster-create-replicas", { fullPage: true });
+    // An answer is lost: the form asks again by itself.
+    const answer = said["POST /databases"];
+    said["POST /databases"] = async ({ route }) => { said["POST /databases"] = answer; await route.abort(); return [200]; };
+    await page.getByLabel("Replicas").fill("0");
+    await page.getByText("The node does not answer.").first().waitFor();
+    await page.getByText("The node would create this database.").waitFor();
     await page.getByLabel("Memory limit").fill("1 tb");
     await page.getByText("node a: RAM 96 GiB, 12 GiB placed, 84 GiB free, 300 GiB needed", { exact: true }).waitFor();
     await page.getByText("node c: only votes", { exact: true }).waitFor();

@@ -1,5 +1,5 @@
 // Owns what every form does: one request at a time, and the node's errors beside the fields.
-import { ApiError, call } from "./api.svelte";
+import { ApiError, call, link } from "./api.svelte";
 
 export interface Submission {
   readonly busy: boolean;
@@ -71,6 +71,8 @@ export function checks(request: () => Request | undefined): Checked {
   // A page that is polled builds its request anew each time; only one that says something else is another one.
   let asked_json = $derived(JSON.stringify(request()));
   $effect(() => {
+    // An answer that was lost comes when the node answers again.
+    void link.epoch;
     passed = false;
     if (asked_json === undefined) {
       error = undefined;
