@@ -423,14 +423,12 @@ impl ClockHand {
 
 /// The position of the next hot entry. Clears the reference bits of the cold entries before it if `forgets`.
 fn pass_cold(entries: &mut [Entry], from: usize, forgets: bool) -> usize {
-    let mut at = from;
-    while let Some(entry) = entries.get_mut(at).filter(|entry| !entry.word().is_hot()) {
-        if forgets {
-            entry.set_referenced(false);
-        }
-        at += 1;
+    let rest = &mut entries[from..];
+    let cold = rest.iter().position(|entry| entry.word().is_hot()).unwrap_or(rest.len());
+    if forgets {
+        rest[..cold].iter_mut().for_each(|entry| entry.set_referenced(false));
     }
-    at
+    from + cold
 }
 
 /// Whether the hand looks at the object of an entry. Those in use are passed without: most of them would be cache misses.

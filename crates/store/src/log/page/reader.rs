@@ -106,7 +106,9 @@ impl<'b> Page<'b> {
         let mut best: Option<Found> = None;
         // The record that was visited last, in the frame that is decoded, and the position behind it.
         let mut last: Option<Found> = None;
-        for at in self.positions(fingerprint) {
+        let mut next = 0;
+        while let Some(at) = self.position_of(fingerprint, next) {
+            next = at + 1;
             let (index, frame, first) = self.frame_of(at)?;
             // The frame continues behind the pages that were read.
             if frame.pages * PAGE_BYTES > self.bytes.len() {
@@ -221,23 +223,23 @@ impl<'b> Page<'b> {
     /// The index of the one record with the fingerprint of `hash`, and on how many pages it is. `None`: no record has
     /// this fingerprint, or several have it.
     pub fn position(&self, hash: u64) -> Option<(usize, usize)> {
-        let mut all = self.positions(low16(hash));
-        let (found, None) = (all.next()?, all.next()) else { return None };
+        let found = self.position_of(low16(hash), 0)?;
+        if self.position_of(low16(hash), found + 1).is_some() {
+            return None;
+        }
         let (_, frame, _) = self.frame_of(found).ok()?;
         Some((found, frame.pages))
     }
 
-    /// The positions of a fingerprint among those of all records that begin on the page.
-    fn positions(&self, fingerprint: u16) -> impl Iterator<Item = usize> + use<'b> {
-        let (all, _) = self.bytes[self.header.fingerprints_at()..self.header.entries_at()].as_chunks();
+    /// The first position of a fingerprint, at or behind `from`, among those of all records that begin on the page.
+    fn position_of(&self, fingerprint: u16, from: usize) -> Option<usize> {
         let wanted = fingerprint.to_le_bytes();
-        // Nearly every group has none, which a group of this size says in a few instructions.
-        all.chunks(FINGERPRINTS_AT_ONCE).enumerate().filter(move |(_, group)| holds(group, wanted)).flat_map(
-            move |(number, group)| {
-                let here = group.iter().enumerate().filter(move |&(_, &other)| other == wanted);
-                here.map(move |(at, _)| number * FINGERPRINTS_AT_ONCE + at)
-            },
-        )
+        let (all, _) = self.bytes[self.header.fingerprints_at()..self.header.entries_at()].as_chunks();
+        let mut at = from;
+        while all.get(at..)?.first_chunk().is_some_and(|group| !holds(group, wanted)) {
+            at += FINGERPRINTS_AT_ONCE;
+        }
+        all[at..].iter().position(|&other| other == wanted).map(|here| at + here)
     }
 
     /// The frame of the record at this position: its index, the frame, and the position of its first record.
@@ -385,13 +387,10 @@ struct Found {
 
 const FINGERPRINTS_AT_ONCE: usize = 16;
 
-/// Whether one of the fingerprints is this one. Looks at all, so that it needs no branches.
+/// Whether one of the fingerprints is this one. Looks at all of them, so that it needs no branches.
 #[inline]
-fn holds(group: &[[u8; FINGERPRINT_BYTES]], wanted: [u8; FINGERPRINT_BYTES]) -> bool {
-    match group.first_chunk::<FINGERPRINTS_AT_ONCE>() {
-        Some(whole) => whole.iter().fold(false, |any, &other| any | (other == wanted)),
-        None => group.contains(&wanted),
-    }
+fn holds(group: &[[u8; FINGERPRINT_BYTES]; FINGERPRINTS_AT_ONCE], wanted: [u8; FINGERPRINT_BYTES]) -> bool {
+    group.iter().fold(false, |any, &other| any | (other == wanted))
 }
 
 /// Opens the pages of a unit that begins at the page with this stamp: the index of each, and the page. After a corrupt
