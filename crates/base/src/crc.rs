@@ -33,7 +33,7 @@ const WORD_BYTES: usize = 8;
 const STREAM_WORDS_MAX: usize = 176;
 /// The loop is unrolled to so many words of each stream: counting single words would cost half as much as the CRC.
 #[cfg(target_arch = "x86_64")]
-const TURN_WORDS: usize = 4;
+const TURN_WORDS: usize = 8;
 
 /// A CRC multiplied by `SHIFTS[n]`, and then reduced, is the CRC of the same bytes followed by `n` words of zeroes. It is
 /// x^(64n − 33), because the product of two reflected polynomials has an additional factor x, and the reduction one of x^32.
