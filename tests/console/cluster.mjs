@@ -516,7 +516,9 @@ await main(async (node, browser) => {
     await until("the page behind the form was loaded anew, and what would follow has been asked", () => polls >= before + 2);
     await page.keyboard.press("Escape");
     await button("Move the copy of orders.1 on b").click();
-    same(await dialog.getByLabel("To the node").getByRole("option").allTextContents(), ["choose a node", "d, zone west"], "nodes that run and have no copy");
+    const options = dialog.getByLabel("To the node").getByRole("option");
+    await options.nth(1).waitFor({ state: "attached" });
+    same(await options.allTextContents(), ["choose a node", "d, zone west"], "nodes that run and have no copy");
     same(await dialog.getByRole("button", { name: "Move" }).getAttribute("aria-disabled"), "true", "moving without a node");
     await dialog.getByLabel("To the node").selectOption("d");
     await dialog.getByText("orders.1: the copy on b goes to d").waitFor();
