@@ -3,7 +3,7 @@
 //! visited in the order of their addresses, which is nearly the order of their creation.
 //!
 //! The size classes of general allocators are up to 25 % apart: a 525-byte object would take 640 bytes. The arena's classes are
-//! 8 bytes apart up to 1 KiB, and 64 up to 4 KiB. The bytes in use are known exactly, which a RAM limit needs.
+//! 8 bytes apart up to 256, 16 up to 1 KiB and 64 up to 4 KiB. The bytes in use are known exactly, which a RAM limit needs.
 //! Larger objects come from the global allocator and are counted here.
 //!
 //! A cell is taken from the calling worker's shard and given back to the shard that its slab belongs to; a
@@ -25,20 +25,22 @@ const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
 /// Maximum number of empty slabs kept in memory. More are given back to the kernel.
 const SPARE_SLABS: usize = 16;
-const CLASSES: usize = 128 + 48;
+const CLASSES: usize = 32 + 48 + 48;
 
 fn class_of(bytes: usize) -> usize {
     debug_assert!(bytes > 0 && bytes <= CELL_BYTES_MAX);
     match bytes {
-        0..=1024 => bytes.div_ceil(8) - 1,
-        _ => 128 + (bytes - 1024).div_ceil(64) - 1,
+        0..=256 => bytes.div_ceil(8) - 1,
+        257..=1024 => 32 + (bytes - 256).div_ceil(16) - 1,
+        _ => 80 + (bytes - 1024).div_ceil(64) - 1,
     }
 }
 
 fn class_bytes(class: usize) -> usize {
     match class {
-        0..128 => (class + 1) * 8,
-        _ => 1024 + (class - 127) * 64,
+        0..32 => (class + 1) * 8,
+        32..80 => 256 + (class - 31) * 16,
+        _ => 1024 + (class - 79) * 64,
     }
 }
 
@@ -48,7 +50,8 @@ fn class_bytes(class: usize) -> usize {
 pub fn rounded(bytes: usize) -> usize {
     match bytes {
         // The sizes of the classes.
-        0..=1024 => bytes.next_multiple_of(8),
+        0..=256 => bytes.next_multiple_of(8),
+        257..=1024 => bytes.next_multiple_of(16),
         1025..=CELL_BYTES_MAX => bytes.next_multiple_of(64),
         // Steps are an eighth of the next lower power of two, so appends copy a value at most eight times per doubling.
         _ => bytes.next_multiple_of((bytes.next_power_of_two() / 16).max(64)),
