@@ -37,6 +37,11 @@ impl Allocator {
         }
     }
 
+    /// Bytes of pages in use that no allocation has.
+    pub fn gaps(self) -> u64 {
+        self.active.saturating_sub(self.allocated)
+    }
+
     /// Resident bytes that nobody uses: free pages, and free places in other pages.
     pub fn unused(self) -> u64 {
         self.resident.saturating_sub(self.allocated + self.metadata)

@@ -309,9 +309,12 @@ impl Clock {
         if is_second {
             log::report_repeated();
         }
+        let gaps = is_second.then(|| memory::Allocator::now().gaps());
         for database in node.datasets() {
             database.sample_rates(now_ms);
             relieve(&database);
+            gaps.inspect(|&bytes| database.shard.store.tell_gaps(bytes));
+            database.shard.store.compact_index();
             database.save_if_due(now_ms);
             database.tick_segments();
             database.tick_room();

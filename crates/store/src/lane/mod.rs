@@ -5,6 +5,7 @@
 mod clean;
 mod clock_hand;
 mod collect;
+mod compact;
 mod force_demote;
 mod regain;
 mod scrub;

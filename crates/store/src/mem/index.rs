@@ -59,9 +59,9 @@
 
 use crate::mem::arena::Arena;
 use crate::mem::hash::KeyHash;
+use crate::mem::leaf_memory;
 use crate::mem::object::{Object, ObjectMut, ObjectRef};
 use crate::mem::word::{PageAddress, Word};
-use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 use std::num::NonZeroU8;
 use std::ops::Range;
 use std::ptr::NonNull;
@@ -262,19 +262,12 @@ fn first_bits(count: usize) -> u64 {
 }
 
 impl Leaf {
-    fn layout(cells: u8) -> Layout {
-        Layout::from_size_align(cells as usize * 16, 16).expect("at most 1 KiB")
-    }
-
     fn new(depth: u8, entries: &[Pair]) -> Leaf {
         let cells = cells_for(entries.len());
-        // SAFETY: the size is not zero; the header is written before anything reads it.
-        let mut leaf = unsafe {
-            let raw = alloc(Self::layout(cells)).cast::<Header>();
-            let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(Self::layout(cells)) };
-            ptr.write(Header { count: 0, cells, depth, cut: 0, kept: 0 });
-            Leaf(ptr)
-        };
+        let memory = leaf_memory::alloc(cell_bytes(cells)).cast::<Header>();
+        // SAFETY: the memory has room for a header, and is aligned for it.
+        unsafe { memory.write(Header { count: 0, cells, depth, cut: 0, kept: 0 }) };
+        let mut leaf = Leaf(memory);
         leaf.fill(entries);
         leaf
     }
@@ -289,9 +282,16 @@ impl Leaf {
     }
 
     fn free(self) {
-        let layout = Self::layout(self.header().cells);
-        // SAFETY: allocated with this layout; the caller gives the leaf up.
-        unsafe { dealloc(self.0.as_ptr().cast(), layout) }
+        let bytes = cell_bytes(self.header().cells);
+        // SAFETY: allocated with this size; the caller gives the leaf up.
+        unsafe { leaf_memory::free(self.0.cast(), bytes) }
+    }
+
+    /// The same leaf in a fuller page, if it lies in an emptier one. The old one is freed.
+    fn moved(self) -> Option<Leaf> {
+        let bytes = cell_bytes(self.header().cells);
+        // SAFETY: allocated with this size; if the bytes have moved, the caller gives this leaf up.
+        unsafe { leaf_memory::moved(self.0.cast(), bytes) }.map(|memory| Leaf(memory.cast()))
     }
 
     #[inline]
@@ -354,13 +354,9 @@ impl Leaf {
     }
 
     fn resize(&mut self, cells: u8) {
-        let old = Self::layout(self.header().cells);
-        // SAFETY: allocated with `old`; the new size is one of CELLS and holds header and entries.
-        unsafe {
-            let raw = realloc(self.0.as_ptr().cast(), old, cells as usize * 16).cast::<Header>();
-            let Some(ptr) = NonNull::new(raw) else { handle_alloc_error(Self::layout(cells)) };
-            self.0 = ptr;
-        }
+        let old = cell_bytes(self.header().cells);
+        // SAFETY: allocated with the size `old`; the new size is one of CELLS and holds header and entries.
+        self.0 = unsafe { leaf_memory::realloc(self.0.cast(), old, cell_bytes(cells)) }.cast();
         self.header_mut().cells = cells;
     }
 
@@ -395,6 +391,10 @@ impl Leaf {
         self.header_mut().count -= 1;
         gone
     }
+}
+
+fn cell_bytes(cells: u8) -> usize {
+    usize::from(cells) * size_of::<Pair>()
 }
 
 fn cells_for(entries: usize) -> u8 {
@@ -736,6 +736,19 @@ impl Table {
         (self.directory[directory].entries_mut(), wanted, end)
     }
 
+    /// Moves the leaf that holds `high` to a fuller page, if that gains memory. Returns whether it has moved, and where the next
+    /// leaf begins.
+    pub fn compact_leaf(&mut self, high: u64) -> (bool, Option<u64>) {
+        let directory = self.position(high);
+        let (leaf, end) = (self.directory[directory], self.leaf_end(directory));
+        let aliases = self.aliases(directory, leaf.header().depth);
+        let moved = leaf.moved();
+        if let Some(moved) = moved {
+            self.directory[aliases].fill(moved);
+        }
+        (moved.is_some(), end)
+    }
+
     // --- cuts ---
 
     /// Begins a cut, which needs every entry that is in the table now, once each. A walk takes the entries with
@@ -979,6 +992,36 @@ mod tests {
             table.end_cut();
             cut.sort_unstable();
             assert_eq!(cut, wanted, "round {round}");
+        }
+    }
+
+    #[test]
+    fn leaves_move_together_with_their_entries_and_their_part_of_a_cut() {
+        let mut table = Table::default();
+        let keys = if cfg!(miri) { 300 } else { 60_000 };
+        (0..keys).for_each(|key| _ = table.insert(mix(key), OwnedWord(Word(key))));
+        // Leaves that became small leave gaps behind.
+        for key in (0..keys).filter(|key| key % 3 > 0) {
+            let slot = table.find(mix(key), |_| true).unwrap();
+            _ = table.remove(slot);
+        }
+        table.begin_cut(7);
+        for key in (0..keys).filter(|key| key % 6 == 0) {
+            let slot = table.find(mix(key), |_| true).unwrap();
+            assert!(table.keep(slot));
+        }
+        let (before, cells) = (walk(&table), table.cells);
+        let (mut at, mut moved) = (Some(0), 0);
+        while let Some(high) = at {
+            let (has_moved, next) = table.compact_leaf(high);
+            moved += usize::from(has_moved);
+            at = next;
+        }
+        assert!(moved > 0 && moved <= table.leaves().count(), "{moved} leaves");
+        assert_eq!((walk(&table), table.cells), (before, cells));
+        for key in (0..keys).filter(|key| key % 3 == 0) {
+            let slot = table.find(mix(key), |entry| entry.word().0 == key).unwrap();
+            assert_eq!(table.wants(slot), key % 6 != 0, "{key}");
         }
     }
 

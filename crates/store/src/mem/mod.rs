@@ -1,13 +1,15 @@
-//! Owns the data in RAM: the hash of a key ([`hash`]), the entry and the table of entries ([`word`], [`index`]), values
-//! ([`object`], [`arena`]), the RAM limit (`tier`), the memory lent to clients (`lend`), the state of a cleaning (`cleaning`), and hints of deadlines
-//! inside values (`deadlines`).
+//! Owns the data in RAM: the hash of a key ([`hash`]), the entry and the table of entries ([`word`], [`index`]), the memory of the table's
+//! leaves (`leaf_memory`) and when they are moved together (`compaction`), values ([`object`], [`arena`]), the RAM limit (`tier`), the memory
+//! lent to clients (`lend`), the state of a cleaning (`cleaning`), and hints of deadlines inside values (`deadlines`).
 //! Never knows flash, stripes or the store.
 
 pub mod arena;
 pub(crate) mod cleaning;
+pub(crate) mod compaction;
 pub(crate) mod deadlines;
 pub mod hash;
 pub mod index;
+pub(crate) mod leaf_memory;
 pub(crate) mod lend;
 pub mod object;
 pub(crate) mod tier;
