@@ -1,5 +1,6 @@
-//! Measures what a cluster costs: four shards over two nodes against one node, with and without the cipher of links, and the latency that
-//! another node adds, beside a round trip of the same bytes over loopback, and what a write waits for its replica. All processes share this machine. Never knows the server's code.
+//! Measures what a cluster costs: four shards over two nodes against one node, with and without the cipher of links, the latency that
+//! another node adds, beside a round trip of the same bytes over loopback, and what a write waits for its replica. All processes
+//! share this machine. Never knows the server's code.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
