@@ -844,7 +844,7 @@ mod tests {
     use crate::mem::object::Parts;
     use base::random::mix;
     use std::collections::BTreeMap;
-    use value::Kind;
+    use value::{Boxed, Kind, hash};
 
     #[test]
     fn a_value_that_is_changed_knows_no_place_on_flash() {
@@ -859,6 +859,25 @@ mod tests {
         assert!(entry.hot().knows_place());
         entry.set_dirty(true);
         assert!(!entry.hot().knows_place());
+        table.remove(slot).into_object().expect("it is hot").free(&arena);
+    }
+
+    /// The clock hand passes over entries by their words alone.
+    #[test]
+    fn the_word_says_whether_the_value_is_boxed_after_it_was_replaced() {
+        let arena = Arena::new(1);
+        let parts = Parts { key: b"k", kind: Kind::Hash, raw: false, expiry: None, place: None, clock: 9, stripe: 0 };
+        let inline = || Object::new(&arena, &parts, &[b"value"]);
+        let boxed = || Object::new_boxed(&arena, &parts, Boxed::Hash(hash::Table::default()));
+        let hash = KeyHash { high: 1, low: 2, slot: 0 };
+        let mut table = Table::default();
+        let slot = table.insert(hash.high, OwnedWord::hot(hash, inline(), 0, false, false));
+        for (object, is_boxed) in [(boxed(), true), (boxed(), true), (inline(), false), (inline(), false)] {
+            let entry = table.entry_mut(slot);
+            entry.replace_object(object).free(&arena);
+            assert_eq!(entry.word().is_boxed(), is_boxed);
+            assert_eq!(entry.hot().is_boxed(), is_boxed);
+        }
         table.remove(slot).into_object().expect("it is hot").free(&arena);
     }
 
