@@ -141,8 +141,9 @@ export interface Limits {
 }
 
 const KEPT_MIN = 512 * 1024 ** 2;
+const USUAL_LIMIT_MIN = 1024 ** 3;
 /** What one database can address on flash. */
-export const LOG_MAX = 2 * 1024 ** 4;
+const LOG_MAX = 2 * 1024 ** 4;
 
 /**
  * What all files of a database may take on flash, as the directive flash-limit says. If the dataset survives restarts, values in RAM have a
@@ -157,8 +158,10 @@ export function filesLimit(limits: Limits): number {
 export function filesParts({ memory, ram, persistence = "none" }: Limits): { log: number; kept: number } {
   const values = Math.max(0, memory - ram);
   if (values === 0 || persistence === "none") return { log: values, kept: 0 };
-  const log = Math.max(values, Math.min(LOG_MAX, memory + Math.floor(memory / 10) + ram));
-  return { log, kept: Math.max(KEPT_MIN, 2 * ram + Math.floor(memory / 8)) };
+  const kept = Math.max(KEPT_MIN, 2 * ram + Math.floor(memory / 8));
+  const usual = Math.max(USUAL_LIMIT_MIN, memory + Math.floor(memory / 2));
+  const most = Math.min(LOG_MAX, memory + Math.floor(memory / 10) + ram);
+  return { log: Math.max(values, Math.min(usual - kept, most)), kept };
 }
 
 /** What is left of the machine if a database gets these limits. `before`: the limits that it has already. */

@@ -205,18 +205,29 @@ impl Sizing {
     }
 }
 
-/// The size of the flash log. If the dataset survives restarts, the log must be larger for two reasons: values in RAM have a
-/// copy there too, so that checkpoints need not contain them; and garbage takes space until a new checkpoint frees it. So as
-/// much as RAM is added, and a tenth for collection. A limit of all files makes the log smaller, but not smaller than the
-/// values need.
+/// The size of the flash log. If the dataset survives restarts, the log gets what the limit of all files leaves beside the
+/// checkpoints and the journal, but at least what the values need, and at most [`log_bytes_max`]. `flash_limit`: 0 if none is given.
 pub fn log_bytes(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> u64 {
     let least = memory.saturating_sub(ram);
-    let most = memory.saturating_add(memory / 10).saturating_add(ram).min(DATABASE_FLASH_BYTES_MAX).max(least);
-    match (is_kept, flash_limit) {
-        (false, _) => least,
-        (true, 0) => most,
-        (true, limit) => limit.saturating_sub(kept_bytes(memory, ram)).clamp(least, most),
+    if !is_kept {
+        return least;
     }
+    let limit = if flash_limit == 0 { usual_limit(memory) } else { flash_limit };
+    limit.saturating_sub(kept_bytes(memory, ram)).clamp(least, log_bytes_max(memory, ram))
+}
+
+/// The largest useful log of a dataset that survives restarts: live values up to the memory limit, because values in RAM have a
+/// copy there too, so that checkpoints need not contain them; as much as RAM for garbage, which takes space until a new checkpoint
+/// frees it; and a tenth for collection.
+pub fn log_bytes_max(memory: u64, ram: u64) -> u64 {
+    let most = memory.saturating_add(memory / 10).saturating_add(ram).min(DATABASE_FLASH_BYTES_MAX);
+    most.max(memory.saturating_sub(ram))
+}
+
+/// The limit of all files of a dataset that survives restarts, if none is given. Less costs more collection and a journal that is full more
+/// often: docs/durability.md has the measurements. Far below a gigabyte, checkpoints and journal leave no room for copies.
+fn usual_limit(memory: u64) -> u64 {
+    memory.saturating_add(memory / 2).max(USUAL_LIMIT_MIN)
 }
 
 /// The size of all files if no limit is given; 0: no limit, because there is no flash.
@@ -240,25 +251,15 @@ pub fn files_sum(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> Stri
     let log = log_bytes(memory, ram, is_kept, flash_limit);
     match (is_kept, flash_limit) {
         (false, _) => format!("memory-limit {} − ram-limit {} = {}", human(memory), human(ram), human(log)),
-        (true, 0) => {
-            let formula = match log {
-                DATABASE_FLASH_BYTES_MAX => "the most that one database can have".to_owned(),
-                _ => format!(
-                    "1.1 × memory-limit {} + ram-limit {}, as values in RAM have a copy on flash",
-                    human(memory),
-                    human(ram)
-                ),
-            };
-            let (kept, all, least) =
-                (kept_bytes(memory, ram), files_bytes(memory, ram, true), files_bytes(memory, ram, false));
-            format!(
-                "{} for values ({formula}) + {} for two checkpoints and the journal = {}; without appendonly {}",
-                human(log),
-                human(kept),
-                human(all),
-                human(least)
-            )
-        }
+        (true, 0) => format!(
+            "{} for values (memory-limit {}, ram-limit {}) + {} for two checkpoints and the journal = {}; without appendonly {}",
+            human(log),
+            human(memory),
+            human(ram),
+            human(kept_bytes(memory, ram)),
+            human(files_bytes(memory, ram, true)),
+            human(files_bytes(memory, ram, false))
+        ),
         (true, limit) => format!(
             "flash-limit {} = {} for values + {} for two checkpoints and the journal",
             human(limit),
@@ -270,6 +271,7 @@ pub fn files_sum(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> Stri
 
 /// Room for a ring, a nearly empty checkpoint, and some files of the journal.
 pub const KEPT_BYTES_MIN: u64 = 256 << 20;
+const USUAL_LIMIT_MIN: u64 = 1 << 30;
 
 pub fn cost(bytes: u64, price: f64) -> f64 {
     bytes as f64 / (1u64 << 30) as f64 * price
@@ -301,14 +303,37 @@ mod tests {
         assert_eq!(of(false, 0), "memory-limit 100 GB − ram-limit 30 GB = 70 GB");
         assert_eq!(
             of(true, 0),
-            "140 GB for values (1.1 × memory-limit 100 GB + ram-limit 30 GB, as values in RAM have a copy on flash) + 72.5 GB for two \
-             checkpoints and the journal = 212 GB; without appendonly 70 GB"
+            "77.5 GB for values (memory-limit 100 GB, ram-limit 30 GB) + 72.5 GB for two checkpoints and the journal = 150 GB; without \
+             appendonly 70 GB"
         );
         assert_eq!(
             of(true, 170 * GB),
             "flash-limit 170 GB = 97.5 GB for values + 72.5 GB for two checkpoints and the journal"
         );
-        assert_eq!(files_bytes(100 * GB, 30 * GB, true), 212 * GB + GB / 2);
+        assert_eq!(files_bytes(100 * GB, 30 * GB, true), 150 * GB);
+    }
+
+    #[test]
+    fn the_files_of_a_dataset_that_survives_take_three_halves_of_its_limit() {
+        const GB: u64 = 1 << 30;
+        let sizes = |memory, ram| (log_bytes(memory, ram, true, 0), files_bytes(memory, ram, true));
+        assert_eq!(sizes(100 * GB, 20 * GB), (97 * GB + GB / 2, 150 * GB));
+        // The log does not become smaller than the values need.
+        assert_eq!(sizes(100 * GB, 60 * GB), (40 * GB, 172 * GB + GB / 2));
+        // Nor larger than is useful.
+        assert_eq!(sizes(100 * GB, 5 * GB), (115 * GB, 137 * GB + GB / 2));
+        // A small database has room for copies of all that is in RAM.
+        assert_eq!(sizes(GB / 4, GB / 16), (log_bytes_max(GB / 4, GB / 16), log_bytes_max(GB / 4, GB / 16) + GB / 2));
+        assert_eq!(sizes(GB / 2, GB / 4), (GB / 2, GB), "at most 1 GB");
+        // A limit that is given is obeyed in both directions.
+        assert_eq!(log_bytes(100 * GB, 30 * GB, true, 200 * GB), 127 * GB + GB / 2);
+        assert_eq!(log_bytes(100 * GB, 30 * GB, true, 300 * GB), log_bytes_max(100 * GB, 30 * GB));
+        assert_eq!(log_bytes(100 * GB, 30 * GB, true, 110 * GB), 70 * GB);
+        assert_eq!(log_bytes(100 * GB, 30 * GB, false, 200 * GB), 70 * GB);
+        for (memory, ram) in [(0, 0), (u64::MAX, 0), (u64::MAX, u64::MAX / 4), (4 << 40, GB)] {
+            let (log, files) = sizes(memory, ram);
+            assert!(log >= memory - ram && (files >= log || memory == ram), "{memory} {ram}: {log} {files}");
+        }
     }
 
     fn is_near(value: f64, expected: f64, tolerance: f64) -> bool {

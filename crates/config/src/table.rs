@@ -63,10 +63,8 @@ directives! {
             /// As it is; 0: there is none.
             .flash_limit_bytes: u64 = |v, _| v.limits.files,
             /// The size of the log of values on flash; 0: no flash. See [`base::sizing::log_bytes`].
-            .flash_bytes: u64 = |v, _| v.limits.log,
-            /// What live values may take of the log.
-            .flash_data_bytes: u64 = |v, _| v.limits.data()
-            => "Limit of all files of a database: the log of values on flash, and with appendonly the journal and two checkpoints. 0 means: without appendonly, memory-limit minus ram-limit; with it, because values in RAM have a copy in the log too, 1.1 times memory-limit and ram-limit for the log, and twice ram-limit and an eighth of memory-limit (at least 512mb) for the rest; no limit without flash-path. A smaller limit makes the log smaller, but not smaller than memory-limit minus ram-limit. When the journal has used half of the room that is left, a checkpoint is written; when it has used all of it, writes wait for the checkpoint. A checkpoint that would not fit is not written, and an alert is raised.";
+            .flash_bytes: u64 = |v, _| v.limits.log
+            => "Limit of all files of a database: the log of values on flash, and with appendonly the journal and two checkpoints. 0 means: without appendonly, memory-limit minus ram-limit; with it, 1.5 times memory-limit, or 1gb if that is more; no limit without flash-path. With appendonly, twice ram-limit and an eighth of memory-limit (at least 512mb) of it are for the journal and the checkpoints, and the log takes the rest: at least memory-limit minus ram-limit, even if the files then take more than that usual limit, and at most 1.1 times memory-limit and ram-limit. A log that an earlier version has made larger keeps its size until a limit is given. When the journal has used half of the room that is left, a checkpoint is written; when it has used all of it, writes wait for the checkpoint. A checkpoint that would not fit is not written, and an alert is raised.";
         "ram-limit" | "maxmemory": SizeOrPercent, "0", Live,
             /// As it is; 0: there is none.
             .ram_limit_bytes: u64 = |v, _| v.limits.ram

@@ -280,20 +280,11 @@ impl BindAddress {
 /// Limits, resolved: memory limit = RAM limit + flash.
 #[derive(Default)]
 pub(super) struct Limits {
-    memory: u64,
     pub ram: u64,
     /// The log of values on flash.
     pub log: u64,
     /// All files.
     pub files: u64,
-    is_kept: bool,
-}
-
-impl Limits {
-    /// What live values may take of the log.
-    pub fn data(&self) -> u64 {
-        if self.is_kept { self.log.min(self.memory) } else { self.log }
-    }
 }
 
 fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
@@ -346,7 +337,7 @@ fn limits(v: &Values<'_>, has_flash: bool) -> Result<Limits, String> {
         // A journal's files alone are limited only if it is asked for.
         false => (0, flash_limit(v, 0, 0, is_kept)?),
     };
-    Ok(Limits { memory, ram, log, files, is_kept })
+    Ok(Limits { ram, log, files })
 }
 
 /// The limit of all files.

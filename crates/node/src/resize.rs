@@ -38,9 +38,10 @@ pub fn set_flash_size(store: &Store, files: &FlashFiles, bytes: u64) -> Result<(
     store.resize_flash(bytes).map_err(FlashSizeError::Store)
 }
 
-/// Applies the flash size of a changed configuration.
+/// Applies the flash size of a changed configuration. A limit that is given counts even if it is the usual one: the log may have been larger.
 pub fn apply(store: &Store, files: Option<&FlashFiles>, before: &Config, now: &Config) -> Result<(), String> {
-    match files.filter(|_| before.flash_bytes != now.flash_bytes) {
+    let sizes = |config: &Config| (config.flash_bytes, config.flash_limit_given_bytes);
+    match files.filter(|_| sizes(before) != sizes(now)) {
         Some(files) => set_flash_size(store, files, now.flash_bytes).map_err(|error| error.to_string()),
         None => Ok(()),
     }

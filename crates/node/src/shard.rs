@@ -4,6 +4,7 @@
 use crate::resize::{self, FlashSizeError};
 use base::FlashIo;
 use base::clock::wall_ms;
+use base::size::human;
 use config::{Config, ConfigStore, TierMode};
 use engine::random;
 use flash::{DATA_OFFSET, FlashFiles, OpenError, ThreadPool};
@@ -112,6 +113,14 @@ impl Shard {
     /// they are: what is in them is served.
     pub fn fit_flash(&self, config: &Config) -> Result<(), String> {
         let Some(flash) = &self.flash else { return Ok(()) };
+        if keeps_larger_log(config, self.store.flash_bytes()) {
+            tracing::warn!(
+                "the flash log keeps its {}, more than the usual {}: a flash-limit makes it smaller",
+                human(self.store.flash_bytes()),
+                human(config.flash_bytes)
+            );
+            return Ok(());
+        }
         match resize::set_flash_size(&self.store, &flash.files, config.flash_bytes) {
             Err(FlashSizeError::Files(error)) => {
                 tracing::warn!(
@@ -230,9 +239,19 @@ impl Shard {
     }
 }
 
+/// Whether a log of this size stays as it is although the usual size is smaller. The usual size has been larger: what was stored then must
+/// not be refused or evicted because a default has changed.
+fn keeps_larger_log(config: &Config, log_bytes: u64) -> bool {
+    let largest = base::sizing::log_bytes_max(config.memory_limit_bytes, config.ram_limit_bytes);
+    config.redis_files.appendonly
+        && config.flash_limit_given_bytes == 0
+        && log_bytes > config.flash_bytes
+        && log_bytes <= largest
+}
+
 /// What live values may take of flash.
 fn flash_data(config: &Config) -> u64 {
-    if config.flash_data_bytes < config.flash_bytes { config.flash_data_bytes } else { u64::MAX }
+    if config.memory_limit_bytes == 0 { u64::MAX } else { config.memory_limit_bytes }
 }
 
 fn cap_clients(store: &Store, config: &Config) {

@@ -96,7 +96,7 @@ impl Store {
         let limit = |bytes: usize| if bytes == usize::MAX { 0 } else { bytes as u64 };
         let segments = self.segments.sums();
         let (flash_charged_bytes, flash_usable_bytes) = self.charge_of(&segments);
-        let flash_bytes = u64::from(self.segments.end()) * self.segments.segment_bytes();
+        let flash_bytes = self.flash_bytes();
         StoreStats {
             keys,
             counts: self.counters.sums(),

@@ -766,6 +766,11 @@ impl Store {
         Ok(())
     }
 
+    /// The size of flash.
+    pub fn flash_bytes(&self) -> u64 {
+        u64::from(self.segments.end()) * self.segments.segment_bytes()
+    }
+
     /// Limits how much of flash live values may take. `u64::MAX`: no limit but the size of flash.
     pub fn limit_flash_data(&self, bytes: u64) {
         if self.segments.limit_data(bytes) {

@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn small_flash_does_not_get_more_ram_than_it_needs() {
-        assert!(settings(&[flash("/mnt/a", 10 * GB)]).contains(&"ram-limit 1300mb".to_owned()));
+        assert!(settings(&[flash("/mnt/a", 10 * GB)]).contains(&"ram-limit 1843mb".to_owned()));
         let tiny = settings(&[flash("/mnt/a", 100 << 20)]);
         assert!(tiny.contains(&"ram-limit 68mb".to_owned()), "{tiny:?}: the least that a node of 16 workers takes");
     }

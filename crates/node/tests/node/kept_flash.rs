@@ -389,6 +389,35 @@ fn what_is_missing_is_refused_with_advice() {
     assert_eq!(digest(&mut loaded(&node)), before, "with all files, where they were");
 }
 
+/// The usual size of the log was larger once. What was stored then is neither refused nor evicted, until somebody sets a limit.
+#[test]
+fn a_log_that_is_larger_than_usual_keeps_its_size_until_a_limit_is_given() {
+    let on = |more: &[(&'static str, &'static str)]| {
+        let limits = [("flash-path", "flash"), ("memory-limit", "500mb"), ("ram-limit", "400mb")];
+        with(&[&limits[..], &[("maxmemory-policy", "allkeys-lru")], more].concat())
+    };
+    let log = |client: &mut Client| client.info_number("tiering", "flash_limit");
+    let node = Node::start(&on(&[("flash-limit", "2gb")]));
+    let mut client = node.connect();
+    // Sets ram-limit, so that only some megabytes of values stay in RAM, and the log is a little smaller.
+    node.limit_objects(6 * MB);
+    let large = log(&mut client);
+    assert!(large > 500 * MB, "{large}");
+    set_many(&mut client, 0..60_000, 5_000, 1);
+    eventually("most values are on flash", || client.info_number("tiering", "values_in_flash") > 55_000);
+    new_checkpoint(&mut client);
+    let node = kill(node, &on(&[]));
+    let mut client = loaded(&node);
+    assert_eq!(log(&mut client), large);
+    assert_eq!(client.info_number("tiering", "flash_live_limit"), 500 * MB, "values have the limit that they had");
+    assert_eq!(client.run("DBSIZE"), "(integer) 60000", "nothing was evicted");
+    assert!(node.log().contains("more than the usual"), "{}", node.log());
+    // 1 GB is the usual limit of so small a database.
+    assert_eq!(client.run("CONFIG SET flash-limit 1gb"), "OK");
+    let usual = log(&mut client);
+    assert!(usual < large, "{usual} of {large}");
+}
+
 #[test]
 fn limits_may_change_while_the_node_is_down() {
     // Small segments, so that the log can become small.
