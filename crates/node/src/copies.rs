@@ -9,7 +9,6 @@ use crate::database::Database;
 use crate::definition::{NodeError, check};
 use crate::node::{Node, io_error, write_secret};
 use crate::open::{self, Part};
-use crate::persist;
 use crate::shard::HashSecret;
 use commands::host::Unblock;
 use config::ConfigStore;
@@ -18,7 +17,7 @@ use engine::{Entry, Role, SessionStream, Users};
 use std::any::Any;
 use std::fs;
 use std::io::{self, Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::DuplexStream;
@@ -86,38 +85,34 @@ impl Node {
         self.end_copy(name).map(drop)
     }
 
-    /// Removes the files of a copy that is not open.
+    /// Removes the files of a copy that is not open. If this fails, it can be called again.
     pub fn discard_copy(&self, name: &str) -> Result<(), NodeError> {
         let _changes = self.begin_change()?;
         if self.copy(name).is_some() {
             return Err(NodeError::Busy(format!("the copy '{name}' is open")));
         }
         let file = self.copy_file(name);
-        let config =
+        // This file is removed last, so nothing else is there.
+        if !file.exists() {
+            return Ok(());
+        }
+        let alone =
             ConfigStore::from_file_and(&file, &[]).map_err(|error| NodeError::Io(error.to_string()))?.snapshot();
-        let has_flash = config.memory_limit_bytes > config.ram_limit_bytes;
-        let part = Part::Copy { proxy: None, secret: None, has_flash };
-        // What is to be removed, only an open dataset knows.
-        let copy = self.open_from(name, &file, None, part).map_err(|error| io_error(&file, &error))?;
-        open::close(&copy);
-        self.remove(&copy, &file)
+        let has_flash = alone.memory_limit_bytes > alone.ram_limit_bytes;
+        let config = self.config_of(&file, has_flash).map_err(|error| io_error(&file, &error))?;
+        open::remove_files(name, &config.snapshot()).map_err(NodeError::Io)?;
+        fs::remove_file(&file).map_err(|error| io_error(&file, &error))
     }
 
-    /// Closes a copy and removes its files.
+    /// Closes a copy and removes its files. If this fails, it can be called again.
     pub fn delete_copy(&self, name: &str) -> Result<(), NodeError> {
         let _changes = self.begin_change()?;
         let file = self.copy_file(name);
         let copy = self.end_copy(name)?;
-        self.remove(&copy, &file)
-    }
-
-    fn remove(&self, copy: &Database, file: &Path) -> Result<(), NodeError> {
-        fs::remove_file(file).map_err(|error| io_error(file, &error))?;
-        // Before the values go, nothing names them any more.
-        persist::delete(copy);
-        copy.shard.delete_files().map_err(NodeError::Io)?;
-        copy.retire_dump();
-        Ok(())
+        let removed = open::delete_files(&copy).map_err(NodeError::Io);
+        removed.and_then(|()| fs::remove_file(&file).map_err(|error| io_error(&file, &error))).inspect_err(|_| {
+            self.copies.write().insert(name.to_owned(), copy);
+        })
     }
 
     fn end_copy(&self, name: &str) -> Result<Arc<Database>, NodeError> {

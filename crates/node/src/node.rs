@@ -14,7 +14,6 @@ use crate::definition::{self, NO_JOURNAL, NodeError, inherited, primary_of};
 use crate::ending::Ending;
 use crate::open::{self, Common, Part};
 use crate::open_files::raise_open_files;
-use crate::persist;
 use crate::progress::{Backup, Failure, Recovered};
 use crate::worker_pool::{Begin, WorkerPool};
 use base::clock::wall_ms;
@@ -260,8 +259,7 @@ impl Node {
         restore_mark: Option<&Path>,
         part: Part,
     ) -> io::Result<Arc<Database>> {
-        let inherited = inherited(&self.default().hub.config, part.has_flash());
-        let config = ConfigStore::from_file_and(file, &inherited).map_err(io::Error::other)?;
+        let config = self.config_of(file, part.has_flash())?;
         for notice in config.take_notices() {
             tracing::warn!("database '{name}': {notice}");
         }
@@ -273,6 +271,12 @@ impl Node {
             None => None,
         };
         open::open(&self.common, name, Arc::new(config), clients_cap, huge_pages, restore, part)
+    }
+
+    /// The configuration of a database that this file defines.
+    pub(crate) fn config_of(&self, file: &Path, has_flash: bool) -> io::Result<ConfigStore> {
+        let inherited = inherited(&self.default().hub.config, has_flash);
+        ConfigStore::from_file_and(file, &inherited).map_err(io::Error::other)
     }
 
     pub(crate) fn add_to_ledger(&self, database: &Database) {
@@ -530,11 +534,8 @@ impl Node {
         database.is_deleting.store(true, Relaxed);
         open::close(&database);
         self.leave(&database);
-        // Before the values go, nothing names them any more.
-        persist::delete(&database);
-        database.shard.delete_files().map_err(NodeError::Io)?;
+        open::delete_files(&database).map_err(NodeError::Io)?;
         tracing::info!("database '{name}' is deleted");
-        database.retire_dump();
         Ok(())
     }
 

@@ -6,6 +6,7 @@ use crate::database::Database;
 use crate::ending::Ending;
 use crate::endpoint::Endpoint;
 use crate::endpoint::listen::{self, Listeners};
+use crate::files;
 use crate::memory;
 use crate::persist::{self, Start};
 use crate::progress::{Failure, Progress};
@@ -210,10 +211,32 @@ pub fn unmake(database: &Database) {
     if !is_empty && database.files.load_failure.lock().is_none() {
         return;
     }
-    if database.begins {
-        persist::delete(database);
+    if database.begins
+        && let Err(why) = persist::delete(database)
+    {
+        tracing::error!("{why}");
     }
     database.shard.unmake();
+}
+
+/// Removes the files of a database that is deleted. It is closed. If this fails, it can be called again.
+pub fn delete_files(database: &Database) -> Result<(), String> {
+    // Before the values go, nothing names them any more.
+    persist::delete(database)?;
+    database.shard.delete_files()?;
+    files::retire_dump(&database.hub.name, &database.hub.config.snapshot().redis_files);
+    Ok(())
+}
+
+/// As [`delete_files`], of a database that is not open. Nothing is loaded: its manifest says which log is its own.
+pub fn remove_files(name: &str, config: &Config) -> Result<(), String> {
+    let start = persist::plan(name, &config.redis_files)?;
+    let shard = Shard::open(&log_name(name, config), config, 1, false, start.values(), None);
+    let shard = shard.map_err(|error| error.to_string())?;
+    persist::remove(name, &config.redis_files, &shard)?;
+    shard.delete_files()?;
+    files::retire_dump(name, &config.redis_files);
+    Ok(())
 }
 
 /// This database's share of the process's resident bytes.

@@ -7,7 +7,8 @@ use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, mpsc};
+use std::time::Duration;
 
 /// The lock of files, while the dataset is neither saved nor loaded.
 pub struct AtRest<'d>(#[allow(dead_code, reason = "held")] pub MutexGuard<'d, ()>);
@@ -17,6 +18,8 @@ pub struct AtRest<'d>(#[allow(dead_code, reason = "held")] pub MutexGuard<'d, ()
 pub struct Progress {
     /// Held while the dataset is saved or loaded.
     pub busy: Mutex<()>,
+    /// Of the thread that loads the dataset at the start. Carries no message; closed when the thread has ended.
+    pub load_end: Mutex<Option<mpsc::Receiver<()>>>,
     /// When the last load began, in milliseconds since 1970.
     pub loading_since_ms: AtomicU64,
     pub loading_total_bytes: AtomicU64,
@@ -193,6 +196,17 @@ pub struct Cut {
     pub at_ms: u64,
 }
 
+impl Progress {
+    /// Waits until the dataset of a database that is closing is neither saved nor loaded any more. `None`: it still is after `timeout`.
+    pub fn at_end(&self, timeout: Duration) -> Option<MutexGuard<'_, ()>> {
+        // The thread takes the lock only some time after its start.
+        if let Some(end) = &*self.load_end.lock() {
+            (end.recv_timeout(timeout) != Err(mpsc::RecvTimeoutError::Timeout)).then_some(())?;
+        }
+        self.busy.try_lock_for(timeout)
+    }
+}
+
 /// The journal of a database, for INFO.
 #[derive(Default)]
 pub struct Journalling {
@@ -305,3 +319,26 @@ impl DurableState {
 
 /// Why the node must end: a dataset could not be loaded.
 pub type Failure = Arc<OnceLock<String>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHORT: Duration = Duration::from_millis(1);
+
+    /// The directory of a copy was once removed after the start of the thread that loads it, and before that had locked anything.
+    #[test]
+    fn a_thread_that_has_not_begun_to_load_is_waited_for_too() {
+        let progress = Progress::default();
+        assert!(progress.at_end(SHORT).is_some(), "nothing is loaded");
+        let (is_loading, load_end) = mpsc::channel();
+        *progress.load_end.lock() = Some(load_end);
+        assert!(progress.at_end(SHORT).is_none());
+        let busy = progress.busy.lock();
+        drop(is_loading);
+        assert!(progress.at_end(SHORT).is_none(), "a checkpoint is being written");
+        drop(busy);
+        assert!(progress.at_end(SHORT).is_some());
+        assert!(progress.at_end(SHORT).is_some(), "asked again");
+    }
+}

@@ -28,12 +28,12 @@ pub use touched::{Finder, changes, writes_in};
 
 use crate::database::Database;
 use base::clock::wall_ms;
-use config::Policy;
+use config::{Policy, RedisFiles};
 use engine::LoadState;
 use load::Loaded;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 use store::counters::Counter;
 
@@ -49,21 +49,26 @@ pub fn start(
     load: impl FnOnce(&Arc<Database>) -> Result<(), String> + Send + 'static,
 ) -> std::io::Result<()> {
     database.close_gate_for_loading();
+    let (is_loading, load_end) = mpsc::channel::<()>();
+    *database.files.load_end.lock() = Some(load_end);
     let database = Arc::clone(database);
-    let load = move || match load(&database) {
-        Ok(()) => database.hub.clients.set_load_state(LoadState::Open),
-        Err(_) if database.hub.is_closing.load(Relaxed) => {}
-        Err(why) => {
-            let text = format!("database '{}' could not be loaded: {why}", database.hub.name);
-            tracing::error!("{text}");
-            *database.files.load_failure.lock() = Some(why);
-            // Half a dataset is not served. The other databases of the node are.
-            if database.is_default() {
-                // The first failure counts.
-                let _ = database.failure.set(text);
-                database.shutdown.notify_one();
+    let load = move || {
+        match load(&database) {
+            Ok(()) => database.hub.clients.set_load_state(LoadState::Open),
+            Err(_) if database.hub.is_closing.load(Relaxed) => {}
+            Err(why) => {
+                let text = format!("database '{}' could not be loaded: {why}", database.hub.name);
+                tracing::error!("{text}");
+                *database.files.load_failure.lock() = Some(why);
+                // Half a dataset is not served. The other databases of the node are.
+                if database.is_default() {
+                    // The first failure counts.
+                    let _ = database.failure.set(text);
+                    database.shutdown.notify_one();
+                }
             }
         }
+        drop(is_loading);
     };
     std::thread::Builder::new().name("load".into()).spawn(load).map(drop)
 }
@@ -273,21 +278,24 @@ impl Database {
         })
     }
 
-    /// Gives the dump of a deleted database another name: a new database of the same name must not load it.
-    pub(crate) fn retire_dump(&self) {
-        let dump = self.dump_file();
-        let mut retired = dump.clone().into_os_string();
-        retired.push(".deleted");
-        match std::fs::rename(&dump, &retired) {
-            Ok(()) => tracing::info!("the deleted database's last dump is kept as {}", Path::new(&retired).display()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => tracing::error!("{}", about(&dump, error)),
-        }
+    fn dump_file(&self) -> PathBuf {
+        dump_file(&self.hub.name, &self.hub.config.snapshot().redis_files)
     }
+}
 
-    fn dump_file(&self) -> std::path::PathBuf {
-        let settings = &self.hub.config.snapshot().redis_files;
-        directory(&self.hub.name, settings).join(&settings.dbfilename)
+fn dump_file(name: &str, settings: &RedisFiles) -> PathBuf {
+    directory(name, settings).join(&settings.dbfilename)
+}
+
+/// Gives the dump of a deleted database another name: a new database of the same name must not load it.
+pub fn retire_dump(name: &str, settings: &RedisFiles) {
+    let dump = dump_file(name, settings);
+    let mut retired = dump.clone().into_os_string();
+    retired.push(".deleted");
+    match std::fs::rename(&dump, &retired) {
+        Ok(()) => tracing::info!("the deleted database's last dump is kept as {}", Path::new(&retired).display()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => tracing::error!("{}", about(&dump, error)),
     }
 }
 

@@ -38,7 +38,7 @@ use crate::backup::Restore;
 use crate::database::Database;
 use crate::files::{self, Plan, about, directory};
 use crate::progress::{AtRest, DurableState};
-use crate::shard::Values;
+use crate::shard::{Shard, Values};
 use config::{AppendFsync, Config, RedisFiles};
 use engine::replication::Mark;
 use engine::{LoadState, random};
@@ -55,6 +55,8 @@ use std::time::{Duration, Instant};
 const FOLDER: &str = "flintkv.journal";
 /// How often who switches persistence asks whether the dataset is loaded.
 const LOADING_STEP: Duration = Duration::from_millis(5);
+/// How long a thread that loads or saves a closing dataset may take to notice that.
+const WRITERS_TIMEOUT: Duration = Duration::from_secs(10);
 const PAGE_BYTES: u64 = flash::io::PAGE_BYTES as u64;
 const FILE_BYTES: u64 = 64 << 20;
 /// The journal's ring takes this share of the RAM limit. Its records that are not durable yet are in the writer's frames too, so they take
@@ -163,14 +165,30 @@ pub fn close(database: &Database) {
     }
 }
 
-/// Removes the files of a database that is closed, because it is deleted.
-pub fn delete(database: &Database) {
-    let folder = folder_of(database);
-    if folder.exists()
-        && let Err(why) = manifest::write(&folder, None).and_then(|()| clear(&folder))
-    {
-        tracing::error!("{why}");
+/// Removes the files of a database that is closed, because it is deleted. If this fails, it can be called again.
+pub fn delete(database: &Database) -> Result<(), String> {
+    // A thread may still be loading it, or writing a checkpoint. It ends by itself, because the database is closing.
+    let _busy = database.files.at_end(WRITERS_TIMEOUT).ok_or_else(|| {
+        format!("the files of '{}' cannot be removed: it is still being loaded or saved", database.hub.name)
+    })?;
+    // A load may have begun a journal meanwhile.
+    close(database);
+    let _naming = database.files.journal.naming.lock();
+    remove(&database.hub.name, &database.hub.config.snapshot().redis_files, &database.shard)
+}
+
+/// As [`delete`], of a database that is not open. The files of its `shard` stay.
+pub fn remove(name: &str, settings: &RedisFiles, shard: &Shard) -> Result<(), String> {
+    // If this is interrupted, what is left can be opened again, as an empty dataset.
+    if let Err(why) = shard.set_kept(false) {
+        tracing::warn!("{why}");
     }
+    let folder = folder(name, settings);
+    if folder.exists() {
+        manifest::write(&folder, None)?;
+        clear(&folder)?;
+    }
+    Ok(())
 }
 
 impl Database {

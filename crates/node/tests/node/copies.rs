@@ -67,6 +67,7 @@ pub fn run_command(node: &Arc<node::Node>, words: &[&str]) -> Result<String, Nod
         }
         ["close", name] => done(node.close_copy(name)),
         ["delete", name] => done(node.delete_copy(name)),
+        ["discard", name] => done(node.discard_copy(name)),
         ["names"] => Ok(node.copies().iter().map(|copy| copy.name().to_owned()).collect::<Vec<_>>().join(" ")),
         _ => panic!("{words:?}"),
     }
@@ -192,6 +193,40 @@ fn a_copy_leaves_nothing_behind() {
     println!("{times} rounds: threads, descriptors and bytes more than halfway: {more:?}");
     assert!(more[0] <= 0 && more[1] <= 0, "threads and descriptors: {more:?}");
     assert!(more[2] < 16 << 10, "{} bytes more after {} rounds", more[2], times / 2);
+}
+
+/// The files of this name below the directory.
+fn files_of(directory: &Path, name: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let files = files.iter().map(|file| file.display().to_string()).filter(|file| file.contains(name));
+    files.chain(folders.iter().flat_map(|folder| files_of(folder, name))).collect()
+}
+
+/// Once, the thread that loads a copy went on in the directory that was being removed. What stayed there kept the next copy of that name from
+/// being opened.
+#[test]
+fn the_files_of_a_copy_go_even_while_it_is_loaded() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_node, mut operator) = start(directory.path(), &[("io-threads", "2")]);
+    for ends in [&["delete"][..], &["close", "discard"], &["close", "discard", "discard"]] {
+        for round in 0..2 {
+            assert_eq!(operator.run("copy open orders 0 100 40 no"), "orders.0", "{ends:?}, round {round}");
+            assert_eq!(operator.run("copy own orders.0 all"), "done");
+            let mut client = Client::connect(bridge(&mut operator, "orders.0", 0));
+            client.set_all((0..20_000).map(|key| (format!("key:{key}"), "value")));
+            assert_eq!(operator.run("copy close orders.0"), "done");
+            assert_eq!(operator.run("copy open orders 0 100 40 no"), "orders.0");
+            for end in ends {
+                assert_eq!(operator.run(&format!("copy {end} orders.0")), "done", "{ends:?}, round {round}");
+            }
+            assert_eq!(files_of(directory.path(), "orders.0"), [""; 0], "{ends:?}, round {round}");
+        }
+    }
+    // Of a copy that is open, only who closes it removes the files.
+    assert_eq!(operator.run("copy open orders 0 100 40 no"), "orders.0");
+    let refused = operator.run("copy discard orders.0");
+    assert!(refused.contains("the copy 'orders.0' is open"), "{refused}");
 }
 
 /// Unmounts it, whatever the test comes to. What is open there then ends first.
