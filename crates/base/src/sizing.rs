@@ -324,7 +324,7 @@ mod tests {
         assert_eq!(sizes(100 * GB, 5 * GB), (115 * GB, 137 * GB + GB / 2));
         // A small database has room for copies of all that is in RAM.
         assert_eq!(sizes(GB / 4, GB / 16), (log_bytes_max(GB / 4, GB / 16), log_bytes_max(GB / 4, GB / 16) + GB / 2));
-        assert_eq!(sizes(GB / 2, GB / 4), (GB / 2, GB), "at most 1 GB");
+        assert_eq!(sizes(GB / 2, GB / 8), (GB / 2, GB), "1 GB");
         // A limit that is given is obeyed in both directions.
         assert_eq!(log_bytes(100 * GB, 30 * GB, true, 200 * GB), 127 * GB + GB / 2);
         assert_eq!(log_bytes(100 * GB, 30 * GB, true, 300 * GB), log_bytes_max(100 * GB, 30 * GB));

@@ -38,11 +38,20 @@ pub fn set_flash_size(store: &Store, files: &FlashFiles, bytes: u64) -> Result<(
     store.resize_flash(bytes).map_err(FlashSizeError::Store)
 }
 
-/// Applies the flash size of a changed configuration. A limit that is given counts even if it is the usual one: the log may have been larger.
+/// The size for a log that is larger than usual. The usual size has been larger: what was stored then must not be refused or evicted because a
+/// default has changed, so the log becomes smaller only if a limit is given. `None`: it is not larger.
+pub fn kept_size(config: &Config, log_bytes: u64) -> Option<u64> {
+    let has_usual_size = config.redis_files.appendonly && config.flash_limit_given_bytes == 0;
+    let largest = base::sizing::log_bytes_max(config.memory_limit_bytes, config.ram_limit_bytes);
+    (has_usual_size && log_bytes > config.flash_bytes).then(|| log_bytes.min(largest))
+}
+
+/// Applies the flash size of a changed configuration. A limit that is given counts even if it is the usual one.
 pub fn apply(store: &Store, files: Option<&FlashFiles>, before: &Config, now: &Config) -> Result<(), String> {
     let sizes = |config: &Config| (config.flash_bytes, config.flash_limit_given_bytes);
-    match files.filter(|_| sizes(before) != sizes(now)) {
-        Some(files) => set_flash_size(store, files, now.flash_bytes).map_err(|error| error.to_string()),
+    let kept = kept_size(before, store.flash_bytes()).and_then(|bytes| kept_size(now, bytes));
+    match files.filter(|_| sizes(before) != sizes(now) || kept.is_some()) {
+        Some(files) => set_flash_size(store, files, kept.unwrap_or(now.flash_bytes)).map_err(|error| error.to_string()),
         None => Ok(()),
     }
 }

@@ -113,15 +113,15 @@ impl Shard {
     /// they are: what is in them is served.
     pub fn fit_flash(&self, config: &Config) -> Result<(), String> {
         let Some(flash) = &self.flash else { return Ok(()) };
-        if keeps_larger_log(config, self.store.flash_bytes()) {
+        let kept = resize::kept_size(config, self.store.flash_bytes());
+        if let Some(bytes) = kept {
             tracing::warn!(
-                "the flash log keeps its {}, more than the usual {}: a flash-limit makes it smaller",
-                human(self.store.flash_bytes()),
+                "the flash log keeps {}, more than the usual {}: a flash-limit makes it smaller",
+                human(bytes),
                 human(config.flash_bytes)
             );
-            return Ok(());
         }
-        match resize::set_flash_size(&self.store, &flash.files, config.flash_bytes) {
+        match resize::set_flash_size(&self.store, &flash.files, kept.unwrap_or(config.flash_bytes)) {
             Err(FlashSizeError::Files(error)) => {
                 tracing::warn!(
                     "the flash files keep their old size until the node is started with more room on their file system: {error}"
@@ -237,16 +237,6 @@ impl Shard {
             None => Ok(()),
         }
     }
-}
-
-/// Whether a log of this size stays as it is although the usual size is smaller. The usual size has been larger: what was stored then must
-/// not be refused or evicted because a default has changed.
-fn keeps_larger_log(config: &Config, log_bytes: u64) -> bool {
-    let largest = base::sizing::log_bytes_max(config.memory_limit_bytes, config.ram_limit_bytes);
-    config.redis_files.appendonly
-        && config.flash_limit_given_bytes == 0
-        && log_bytes > config.flash_bytes
-        && log_bytes <= largest
 }
 
 /// What live values may take of flash.

@@ -412,6 +412,12 @@ fn a_log_that_is_larger_than_usual_keeps_its_size_until_a_limit_is_given() {
     assert_eq!(client.info_number("tiering", "flash_live_limit"), 500 * MB, "values have the limit that they had");
     assert_eq!(client.run("DBSIZE"), "(integer) 60000", "nothing was evicted");
     assert!(node.log().contains("more than the usual"), "{}", node.log());
+    // With other limits too, as far as the size is of use: 1.1 times memory-limit, and ram-limit.
+    for (name, bytes, most) in [("ram-limit", 100 * MB, large), ("memory-limit", 410 * MB, 551 * MB)] {
+        assert_eq!(client.run(&format!("CONFIG SET {name} {bytes}")), "OK");
+        assert!((most - 16 * MB..=most).contains(&log(&mut client)), "{name}: {}", log(&mut client));
+        assert_eq!(client.run("DBSIZE"), "(integer) 60000", "nothing was evicted for {name}");
+    }
     // 1 GB is the usual limit of so small a database.
     assert_eq!(client.run("CONFIG SET flash-limit 1gb"), "OK");
     let usual = log(&mut client);
