@@ -16,6 +16,7 @@ use crate::log::sequence::Sequence;
 use crate::mem::arena::Arena;
 use crate::mem::cleaning::Cleaning;
 use crate::mem::compaction::Compaction;
+use crate::mem::copies::Copies;
 use crate::mem::hash::{Hasher, KeyHash, STRIPES};
 use crate::mem::index::{Entry, OwnedWord, Prefetched, Slot};
 use crate::mem::lend::LENT_BYTES_MIN;
@@ -59,6 +60,7 @@ pub struct Store {
     pub(crate) counters: Counters,
     pub(crate) last_seen: LastSeen,
     pub(crate) cleaning: Cleaning,
+    pub(crate) copies: Copies,
     pub(crate) compaction: Mutex<Compaction>,
     pub(crate) event_sinks: EventSinks,
     pub(crate) latency: Mutex<hdrhistogram::Histogram<u64>>,
@@ -189,6 +191,7 @@ impl Store {
             counters: Counters::new(config.workers),
             last_seen: LastSeen::default(),
             cleaning: Cleaning::default(),
+            copies: Copies::default(),
             compaction: Mutex::default(),
             event_sinks: EventSinks::default(),
             latency: Mutex::new(crate::log::read::latency_histogram()),

@@ -444,6 +444,46 @@ fn live_data_stays_below_a_limit_of_its_own() {
     assert_all_free_after_a_flush(&mut node, "a limit of live data");
 }
 
+/// Values in RAM have copies on flash, which a cleaning has written when there was room. A write was once refused although these copies took the
+/// room that it needed.
+#[test]
+fn copies_of_values_in_ram_make_room_before_a_write_is_refused() {
+    // Three to a page.
+    const RECORD: u64 = 1_366;
+    for quarantines in [false, true] {
+        let mut node = Node::with(93, RAM, 4 << 20, Codec::None, Policy::NoEviction, 2, 1);
+        node.store.set_quarantine(quarantines);
+        fill(&mut node, 0..1_500, 990, |_| None);
+        node.store.clean();
+        idle(&mut node, 500);
+        let copied = node.store.stats();
+        assert!(node.store.is_cleaned(), "{copied:#?}");
+        assert!(copied.flash_live_bytes > (copied.values_in_flash + 300) * RECORD, "{copied:#?}");
+        let (mut random, mut keys) = (Random(93), 1_500);
+        while room(&mut node, true) {
+            let value = noise(&mut random, 990);
+            set(&mut node, keys, &value, None);
+            keys += 1;
+        }
+        let full = node.store.stats();
+        assert!(full.flash_full, "{full:#?}");
+        let cold = full.values_in_flash * RECORD;
+        assert!(full.flash_live_bytes < cold + cold / 50, "the copies are gone: {full:#?}");
+        assert!(full.flash_live_bytes as f64 > PROMISED * full.flash_usable_bytes as f64, "{full:#?}");
+        // All values are there, and what makes room makes it at once.
+        for key in 0..keys {
+            idle(&mut node, 1);
+            let has = node.run(0, &[&key.to_le_bytes()], |ks, keys| Ok(ks.get(&keys[0])?.is_some()));
+            assert!(has.expect("it can be read"), "{key}");
+        }
+        (0..keys / 4).for_each(|key| remove(&mut node, key));
+        idle(&mut node, 10);
+        assert!(room(&mut node, true), "{:#?}", node.store.stats());
+        node.store.set_quarantine(false);
+        assert_all_free_after_a_flush(&mut node, "dropped copies");
+    }
+}
+
 /// Overwrites below the limit are never refused, however much garbage there is and although it waits for checkpoints.
 #[test]
 fn overwrites_below_the_limit_of_live_data_never_jam() {

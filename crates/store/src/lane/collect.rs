@@ -30,6 +30,8 @@ const WEIGH_EVERY_MS: u64 = 10;
 const WATCH_EVERY_MS: u64 = 100;
 /// Maximum number of dead segments that one slice frees.
 const DEAD_MAX: usize = 32;
+/// The share of a full log whose copies of values in RAM are dropped at once.
+const COPIES_SHARE: u64 = 32;
 /// How often the policy may try again after it found nothing to evict in the whole log.
 const VAIN_EVERY_MS: u64 = 1_000;
 
@@ -85,7 +87,8 @@ impl Lane {
         // One worker is enough to notice that live data reaches its limit. The interval is long, because this walks
         // over all segments.
         let watches = self.worker == 0 && segments.may_be_over() && self.now_ms >= self.watch_due_ms;
-        if watches || (starved || segments.shrinks()) && self.now_ms >= self.weigh_due_ms {
+        let refuses = self.store.tier.full() == Full::Flash;
+        if watches || (starved || refuses || segments.shrinks()) && self.now_ms >= self.weigh_due_ms {
             self.weigh_due_ms = self.now_ms + WEIGH_EVERY_MS;
             self.watch_due_ms = self.now_ms + WATCH_EVERY_MS;
             if starved {
@@ -187,10 +190,18 @@ impl Lane {
         self.store.evicts() && (!in_vain || self.now_ms >= self.evict_due_ms)
     }
 
+    /// Whether copies of values in RAM are being dropped. If none are, begins that, unless it would be in vain.
+    fn drops_copies(&self) -> bool {
+        let wanted = self.store.flash_bytes() / COPIES_SHARE;
+        self.store.copies.begin(wanted, self.now_ms)
+    }
+
     /// Tells writers whether flash is full of live records, or that it is not any more.
     fn report_full_flash(&self, need: &Need) {
         let segments = &self.store.segments;
         let is_full = segments.is_full() && !self.may_evict();
+        // Before a write is refused, copies of values in RAM make room (`lane/copies`).
+        let is_full = is_full && !((need.starved || need.lacks_room) && self.drops_copies());
         if need.lacks_room && is_full {
             segments.report_stalled();
         }

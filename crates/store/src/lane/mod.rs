@@ -6,6 +6,7 @@ mod clean;
 mod clock_hand;
 mod collect;
 mod compact;
+mod copies;
 mod force_demote;
 mod regain;
 mod scrub;
@@ -646,6 +647,7 @@ impl Lane {
         let (mut cleans, mut warms) = (false, false);
         if self.store.has_flash() {
             more |= self.collect_slice();
+            more |= self.drop_copies_slice();
             cleans = self.clean_slice();
             self.test_slice();
             self.scrub_slice();
