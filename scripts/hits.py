@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 """Measures the RAM hit ratios of a node: Zipf's law, a scan through a hot set, and a hot set that moves. scripts/cachesim.sh simulates the same.
 
-usage: scripts/hits.py BINARY zipf|scan|moving [KEYS, 400000 [RAM_MB, 110]]
-
 Starts a node without persistence on a free port of loopback, in a directory of its own that is removed, and ends it. Values of 500 bytes that do
 not compress. Zipf: the ratio of twice as many accesses as there are keys, after five times as many. Scan, moving: the ratio of each pass of GETs
 over the hot set, in order.
 """
 
+import argparse
 import os
 import shutil
 import socket
@@ -32,14 +31,20 @@ class Node:
             self.process = subprocess.Popen(words, stdout=log, stderr=log)
 
     def __enter__(self):
+        try:
+            self.wait_for_start()
+            self.bench("-t", 1, "-c", 1, "--pipeline", 32, "--ratio", "1:0", "--key-pattern", "P:P", *self.span(1, self.keys), "-n", "allkeys")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def wait_for_start(self):
         for _ in range(200):
             try:
-                socket.create_connection(("127.0.0.1", self.port)).close()
-                self.bench("-t", 1, "-c", 1, "--pipeline", 32, "--ratio", "1:0", "--key-pattern", "P:P", *self.span(1, self.keys), "-n", "allkeys")
-                return self
+                return socket.create_connection(("127.0.0.1", self.port)).close()
             except OSError:
                 time.sleep(0.05)
-        self.__exit__()
         sys.exit("the node did not start")
 
     def __exit__(self, *_):
@@ -115,13 +120,16 @@ def hot_sets(binary, keys, ram_mb, moves):
 
 
 def main():
-    if len(sys.argv) < 3 or sys.argv[2] not in ("zipf", "scan", "moving"):
-        sys.exit(__doc__)
-    keys, ram_mb = (int(word) for word in (sys.argv[3:] + ["400000", "110"][len(sys.argv) - 3 :])[:2])
-    if sys.argv[2] == "zipf":
-        zipf(sys.argv[1], keys, ram_mb)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("binary")
+    parser.add_argument("what", choices=["zipf", "scan", "moving"])
+    parser.add_argument("keys", type=int, nargs="?", default=400_000)
+    parser.add_argument("ram_mb", type=int, nargs="?", default=110)
+    given = parser.parse_args()
+    if given.what == "zipf":
+        zipf(given.binary, given.keys, given.ram_mb)
     else:
-        hot_sets(sys.argv[1], keys, ram_mb, sys.argv[2] == "moving")
+        hot_sets(given.binary, given.keys, given.ram_mb, given.what == "moving")
 
 
 main()

@@ -63,12 +63,12 @@ test("what is left counts what the database has already", () => {
 test("persistence takes more flash than the values, and a limit counts as it is given", () => {
   expect(filesLimit({ memory: 10 * GB, ram: 3 * GB, persistence: "none" })).toBe(7 * GB);
   expect(filesLimit({ memory: 10 * GB, ram: 3 * GB, persistence: "everysec" })).toBe(15 * GB);
-  expect(filesParts({ memory: 100 * GB, ram: 30 * GB, persistence: "everysec" })).toEqual({ log: 77.5 * GB, kept: 72.5 * GB });
-  expect(filesLimit({ memory: 100 * GB, ram: 60 * GB, persistence: "everysec" })).toBe(40 * GB + 132.5 * GB);
-  expect(filesLimit({ memory: 100 * GB, ram: 5 * GB, persistence: "everysec" })).toBe(115 * GB + 22.5 * GB);
+  expect(filesParts({ memory: 100 * GB, ram: 30 * GB, persistence: "everysec" })).toEqual({ log: 88 * GB, kept: 62 * GB });
+  expect(filesLimit({ memory: 100 * GB, ram: 60 * GB, persistence: "everysec" })).toBe(40 * GB + 122 * GB);
+  expect(filesLimit({ memory: 100 * GB, ram: 5 * GB, persistence: "everysec" })).toBe(115 * GB + 12 * GB);
   expect(filesParts({ memory: 100 * GB, ram: 30 * GB, persistence: "none" })).toEqual({ log: 70 * GB, kept: 0 });
   expect(filesLimit({ memory: 1000, ram: 500, persistence: "everysec" })).toBe(1600 + GB / 2);
-  expect(filesLimit({ memory: 2048 * GB, ram: 100 * GB, persistence: "everysec" })).toBe(2048 * GB + 200 * GB + 256 * GB);
+  expect(filesLimit({ memory: 2048 * GB, ram: 100 * GB, persistence: "everysec" })).toBe(2048 * GB + 200 * GB + Math.floor((2048 * GB) / 50));
   expect(filesLimit({ memory: 512 * 1024 ** 2, ram: 256 * 1024 ** 2, persistence: "everysec" })).toBe(GB);
   expect(filesLimit({ memory: 10 * GB, ram: 3 * GB, flash: 9 * GB, persistence: "everysec" })).toBe(9 * GB);
   expect(filesLimit({ memory: 3 * GB, ram: 3 * GB, persistence: "everysec" })).toBe(0);

@@ -141,6 +141,7 @@ export interface Limits {
 }
 
 const KEPT_MIN = 512 * 1024 ** 2;
+const JOURNAL_MIN = 192 * 1024 ** 2;
 const USUAL_LIMIT_MIN = 1024 ** 3;
 /** What one database can address on flash. */
 const LOG_MAX = 2 * 1024 ** 4;
@@ -158,7 +159,8 @@ export function filesLimit(limits: Limits): number {
 export function filesParts({ memory, ram, persistence = "none" }: Limits): { log: number; kept: number } {
   const values = Math.max(0, memory - ram);
   if (values === 0 || persistence === "none") return { log: values, kept: 0 };
-  const kept = Math.max(KEPT_MIN, 2 * ram + Math.floor(memory / 8));
+  const journal = Math.min(Math.floor(memory / 8), Math.max(JOURNAL_MIN, Math.floor(memory / 50)));
+  const kept = Math.max(KEPT_MIN, 2 * ram + journal);
   const usual = Math.max(USUAL_LIMIT_MIN, memory + Math.floor(memory / 2));
   const most = Math.min(LOG_MAX, memory + Math.floor(memory / 10) + ram);
   return { log: Math.max(values, Math.min(usual - kept, most)), kept };

@@ -240,9 +240,10 @@ pub fn files_bytes(memory: u64, ram: u64, is_kept: bool) -> u64 {
 }
 
 /// What a dataset that survives restarts takes besides its values: two checkpoints, which may contain everything that is in
-/// RAM, their indexes, and the journal after them.
+/// RAM, their indexes, and the least of a journal. Checkpoints are smaller than RAM, and the journal gets what they leave.
 fn kept_bytes(memory: u64, ram: u64) -> u64 {
-    (2 * ram).saturating_add(memory / 8).max(2 * KEPT_BYTES_MIN)
+    let journal = (memory / 50).max(JOURNAL_BYTES_MIN).min(memory / 8);
+    (2 * ram).saturating_add(journal).max(2 * KEPT_BYTES_MIN)
 }
 
 /// A text that explains the sum of [`files_bytes`]. `flash_limit`: 0 if none is given.
@@ -271,6 +272,8 @@ pub fn files_sum(memory: u64, ram: u64, is_kept: bool, flash_limit: u64) -> Stri
 
 /// Room for a ring, a nearly empty checkpoint, and some files of the journal.
 pub const KEPT_BYTES_MIN: u64 = 256 << 20;
+/// Three files of the journal.
+const JOURNAL_BYTES_MIN: u64 = 192 << 20;
 const USUAL_LIMIT_MIN: u64 = 1 << 30;
 
 pub fn cost(bytes: u64, price: f64) -> f64 {
@@ -303,12 +306,12 @@ mod tests {
         assert_eq!(of(false, 0), "memory-limit 100 GB − ram-limit 30 GB = 70 GB");
         assert_eq!(
             of(true, 0),
-            "77.5 GB for values (memory-limit 100 GB, ram-limit 30 GB) + 72.5 GB for two checkpoints and the journal = 150 GB; without \
+            "88 GB for values (memory-limit 100 GB, ram-limit 30 GB) + 62 GB for two checkpoints and the journal = 150 GB; without \
              appendonly 70 GB"
         );
         assert_eq!(
             of(true, 170 * GB),
-            "flash-limit 170 GB = 97.5 GB for values + 72.5 GB for two checkpoints and the journal"
+            "flash-limit 170 GB = 108 GB for values + 62 GB for two checkpoints and the journal"
         );
         assert_eq!(files_bytes(100 * GB, 30 * GB, true), 150 * GB);
     }
@@ -317,16 +320,16 @@ mod tests {
     fn the_files_of_a_dataset_that_survives_take_three_halves_of_its_limit() {
         const GB: u64 = 1 << 30;
         let sizes = |memory, ram| (log_bytes(memory, ram, true, 0), files_bytes(memory, ram, true));
-        assert_eq!(sizes(100 * GB, 20 * GB), (97 * GB + GB / 2, 150 * GB));
+        assert_eq!(sizes(100 * GB, 20 * GB), (108 * GB, 150 * GB));
         // The log does not become smaller than the values need.
-        assert_eq!(sizes(100 * GB, 60 * GB), (40 * GB, 172 * GB + GB / 2));
+        assert_eq!(sizes(100 * GB, 60 * GB), (40 * GB, 162 * GB));
         // Nor larger than is useful.
-        assert_eq!(sizes(100 * GB, 5 * GB), (115 * GB, 137 * GB + GB / 2));
+        assert_eq!(sizes(100 * GB, 5 * GB), (115 * GB, 127 * GB));
         // A small database has room for copies of all that is in RAM.
         assert_eq!(sizes(GB / 4, GB / 16), (log_bytes_max(GB / 4, GB / 16), log_bytes_max(GB / 4, GB / 16) + GB / 2));
         assert_eq!(sizes(GB / 2, GB / 8), (GB / 2, GB), "1 GB");
         // A limit that is given is obeyed in both directions.
-        assert_eq!(log_bytes(100 * GB, 30 * GB, true, 200 * GB), 127 * GB + GB / 2);
+        assert_eq!(log_bytes(100 * GB, 30 * GB, true, 200 * GB), 138 * GB);
         assert_eq!(log_bytes(100 * GB, 30 * GB, true, 300 * GB), log_bytes_max(100 * GB, 30 * GB));
         assert_eq!(log_bytes(100 * GB, 30 * GB, true, 110 * GB), 70 * GB);
         assert_eq!(log_bytes(100 * GB, 30 * GB, false, 200 * GB), 70 * GB);

@@ -100,9 +100,9 @@ fn files_on_flash_have_a_limit() {
     let flash = [("memory-limit", "10gb"), ("ram-limit", "4gb"), ("flash-path", "/flash")];
     for (more, expected) in [
         (vec![("appendonly", "no")], mb(6 << 10)),
-        // The least log, as RAM is 40 %, beside two checkpoints of 4 GB.
-        (vec![], mb(6 << 10) + 2 * mb(4 << 10) + mb(10 << 7)),
-        (vec![("appendonly", "yes"), ("ram-limit", "3gb")], mb(15 << 10)),
+        (vec![], mb(15 << 10)),
+        // The least log, as RAM is half, beside two checkpoints of 5 GB.
+        (vec![("appendonly", "yes"), ("ram-limit", "5gb")], mb(5 << 10) + 2 * mb(5 << 10) + mb(10 << 10) / 50),
         (vec![("appendonly", "yes"), ("flash-limit", "7gb")], mb(7 << 10)),
         (vec![("flash-limit", "6gb"), ("appendonly", "no")], mb(6 << 10)),
     ] {
@@ -120,7 +120,7 @@ fn files_on_flash_have_a_limit() {
 fn the_log_of_what_survives_has_room_for_copies() {
     let mb = |n: u64| n << 20;
     let flash = [("memory-limit", "10gb"), ("ram-limit", "2gb"), ("flash-path", "/flash")];
-    let kept = mb(4 << 10) + mb(10 << 7);
+    let kept = mb(4 << 10) + mb(10 << 10) / 50;
     for (more, log) in [
         (vec![("appendonly", "no")], mb(8 << 10)),
         (vec![("appendonly", "no"), ("flash-limit", "9gb")], mb(8 << 10)),

@@ -3,11 +3,11 @@
 
 mod node;
 
-use flash::sim::Faults;
+use flash::sim::{Faults, Sim};
 use node::{Node, Random};
 use std::collections::HashMap;
 use store::counters::Counter;
-use store::{Codec, Lane, Policy};
+use store::{Codec, FlashConfig, Lane, Policy};
 
 const RAM: u64 = 600 << 10;
 /// While the live data takes a smaller share of the usable flash, no write is refused.
@@ -504,6 +504,32 @@ fn overwrites_below_the_limit_of_live_data_never_jam() {
     assert!(stats[Counter::FlashWriteBytes] > 40 << 20 && stats.flash_live_bytes < LIMIT, "{stats:#?}");
     node.store.set_quarantine(false);
     assert_all_free_after_a_flush(&mut node, "overwrites");
+}
+
+/// A checkpoint costs the same however few segments it frees. Once these were eight at most, so that a large log needed one for each few
+/// overwrites.
+#[test]
+fn each_checkpoint_frees_a_share_of_the_log() {
+    // 256 segments, and values for 60 % of them. Three to a page.
+    let flash = FlashConfig::divide(64 << 20, 256 << 10, 1, flash::DATA_OFFSET, Codec::None);
+    let sim = Sim::new(94, 1, flash.bytes_per_path());
+    let mut node = Node::on(sim, &Node::config(RAM, Policy::NoEviction, 2, flash));
+    node.store.set_quarantine(true);
+    let keys = (38 << 20) / 1_366;
+    let mut random = Random(94);
+    let mut checkpoints = 0;
+    for step in 0..4 * keys {
+        if node.store.wants_checkpoint() {
+            let cut = node.store.checkpoint_cut();
+            node.store.checkpoint_durable(cut);
+            checkpoints += u64::from(step > 3 * keys);
+        }
+        assert!(node.make_room(), "step {step}: {:#?}", node.store.stats());
+        let value = noise(&mut random, 990);
+        set(&mut node, if step < keys { step } else { random.below(keys) }, &value, None);
+    }
+    // 38 MB were overwritten, which made 152 segments of garbage.
+    assert!((1..=18).contains(&checkpoints), "{checkpoints}: {:#?}", node.store.stats());
 }
 
 /// With a policy that evicts, old keys leave when live data comes to its limit, and no write is refused.

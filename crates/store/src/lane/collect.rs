@@ -77,7 +77,7 @@ impl Lane {
         let segments = &self.store.segments;
         let leaving = segments.next_leaving();
         let lacks_room = leaving.is_some_and(|leaving| !segments.has_room_for(leaving));
-        let room = starved || lacks_room || segments.room() != LogSpace::Plenty;
+        let room = starved || lacks_room || segments.wants_collection();
         Need { starved, lacks_room, room, leaving }
     }
 

@@ -8,9 +8,13 @@ use crate::stripe::UPKEEP_TIMEOUT;
 impl Lane {
     /// Drops the copies of one stripe's values, if a pass is running. Returns whether there is more to do at once.
     pub(super) fn drop_copies_slice(&mut self) -> bool {
-        let store = self.store.clone();
+        let store = &*self.store;
+        let wanted = store.segments.take_copies_to_drop();
+        if wanted > 0 {
+            store.copies.begin(wanted, self.now_ms);
+        }
         let Some(stripe) = store.copies.next_stripe() else { return false };
-        if store.copies.stripe_done(drop_copies(&store, stripe)) {
+        if store.copies.stripe_done(drop_copies(store, stripe)) {
             // Before somebody finds that flash is still full.
             store.segments.weigh(!store.evicts());
             store.copies.end(self.now_ms);

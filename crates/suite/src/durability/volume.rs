@@ -14,8 +14,8 @@ use bench::scenario::node::Process;
 use bench::scenario::phase::Until;
 
 const PIPELINE: u32 = 24;
-/// The share of memory-limit that the log gets by default, if ram-limit is 30 % of it.
-const LOG_SHARE: f64 = 0.775;
+/// The share of memory-limit that the log gets by default, if memory-limit is some gigabytes and ram-limit is 30 % of it.
+const LOG_SHARE: f64 = 0.84;
 const HOW: &str =
     "written for each byte of the journal, by the kernel's count; incompressible values, a checkpoint at the end";
 
@@ -81,7 +81,7 @@ fn inserts(lab: &mut Lab) -> Result<Figure> {
 }
 
 fn overwrites(lab: &mut Lab) -> Result<Figure> {
-    let keys = lab.scaled(800_000, 300_000);
+    let keys = lab.scaled(4_000_000, 300_000);
     // A little below the wanted utilisation; keys that are never overwritten fill the rest.
     let memory = (keys * FLASH_BYTES_PER_KEY) as f64 / (UTILISATION - 0.05) / LOG_SHARE;
     let program = journalled(lab.flintkv().tiered(memory as u64, (memory * 0.3) as u64));

@@ -268,6 +268,10 @@ pub struct Segments {
     /// when it was last summed.
     data_max: AtomicU64,
     over: AtomicBool,
+    /// Number of segments, besides the reserve, that should be free or become free with the next checkpoint.
+    ahead: AtomicU32,
+    /// How many bytes of copies of values in RAM should be dropped, so that these segments have room.
+    copies_to_drop: AtomicU64,
     /// Number of segments whose live records are being moved.
     relocating: AtomicU32,
     /// Number of segments since one contained a record that could be evicted.
@@ -314,6 +318,8 @@ impl Segments {
             full: AtomicBool::new(false),
             data_max: AtomicU64::new(u64::MAX),
             over: AtomicBool::new(false),
+            ahead: AtomicU32::new(0),
+            copies_to_drop: AtomicU64::new(0),
             relocating: AtomicU32::new(0),
             vain: AtomicU32::new(0),
             dead: Mutex::default(),
@@ -732,6 +738,49 @@ mod tests {
         assert_eq!(segments.may_relocate(false), Relocation::Later);
         segments.relocation_ends();
         assert_eq!(segments.may_relocate(false), Relocation::Wedged);
+    }
+
+    #[test]
+    fn segments_are_collected_for_the_next_checkpoint_as_far_as_live_data_leaves_room() {
+        let segments = Segments::new(64, 16, 1, 0, 1);
+        let fill = |count| {
+            for _ in 0..count {
+                let unit = segments.take_unit(SegmentStream::Fresh, 16).expect("there is room");
+                let place = PageAddress { page: segments.page(unit, 0), step: 0 };
+                segments.wrote(place, 500, None);
+                segments.born(place);
+                segments.unit_written(unit);
+            }
+        };
+        segments.set_quarantine(true);
+        fill(52);
+        assert!(!segments.wants_collection(), "12 are more than the reserve and 8");
+        fill(1);
+        assert!(segments.wants_collection());
+        // 53 of 64 are live, and 55.2 may be.
+        segments.durable(segments.cut());
+        assert!(!segments.wants_collection());
+        assert_eq!(segments.take_copies_to_drop(), 7 * 2 * segments.segment_bytes());
+        assert_eq!(segments.take_copies_to_drop(), 0);
+        fill(7);
+        segments.died(PageAddress { page: 0, step: 0 });
+        let dead = segments.next_dead().expect("it has no live record");
+        assert!(segments.wants_collection());
+        segments.freed(dead);
+        assert_eq!((segments.free_count(), segments.quarantined_count()), (4, 1));
+        assert!(segments.wants_collection(), "5 are few");
+        for number in 1..9 {
+            segments.died(PageAddress { page: number * 16, step: 0 });
+        }
+        segments.durable(segments.cut());
+        while let Some(dead) = segments.next_dead() {
+            segments.freed(dead);
+        }
+        assert_eq!((segments.free_count(), segments.quarantined_count()), (5, 8));
+        assert!(!segments.wants_collection(), "the next checkpoint frees enough");
+        segments.weigh(true);
+        segments.set_quarantine(false);
+        assert_eq!(segments.free_count(), 13);
     }
 
     #[test]

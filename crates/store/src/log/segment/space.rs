@@ -12,7 +12,7 @@
 //! | room | writers | lanes |
 //! | --- | --- | --- |
 //! | Plenty | go on | free dead segments |
-//! | Low | go on | also collect the segments with the largest gain |
+//! | Low | go on | also collect the segments with the largest gain; if checkpoints hold emptied segments back, they begin earlier (`wants_collection`) |
 //! | Waiting | wait | the same; a segment becomes free, because some segment is dead, is being collected, is held back by a checkpoint, or contains dead records |
 //! | Full | are refused, or the policy evicts | free dead segments; with such a policy, evict the records of the oldest segment |
 //!
@@ -98,6 +98,14 @@ impl Segments {
         self.reserve() + (self.end() / 32).clamp(2, AHEAD_MAX)
     }
 
+    /// Whether live records should be moved, so that segments become free: now, or with the next checkpoint.
+    pub fn wants_collection(&self) -> bool {
+        match self.ahead.load(Relaxed) {
+            0 => self.room() != LogSpace::Plenty,
+            ahead => self.free_count() + self.quarantined_count() <= self.low().max(self.reserve() + ahead),
+        }
+    }
+
     /// The room for new data. [`Segments::weigh`] keeps up to date whether the log is full.
     pub fn room(&self) -> LogSpace {
         let free = self.free_count();
@@ -152,6 +160,7 @@ impl Segments {
         self.over.store(sums.live_bytes >= self.data_max(), Relaxed);
         let is_full = sums.charged >= FULLEST * f64::from(self.usable(&sums));
         self.full.store(is_full && self.quarantined_count() == 0, Relaxed);
+        self.plan_ahead(&self.heads.lock(), &sums);
     }
 
     /// Called when no record can be moved although flash is not full of live records. The next [`Segments::weigh`]
@@ -320,6 +329,7 @@ impl Segments {
     pub fn set_quarantine(&self, on: bool) {
         let mut heads = self.heads.lock();
         heads.checkpoints = on;
+        self.ahead.store(if on { self.ahead_wanted() } else { 0 }, Relaxed);
         self.release_if_unneeded(&mut heads);
     }
 
@@ -341,6 +351,36 @@ impl Segments {
         self.heads.lock().quarantines()
     }
 
+    /// Plans how many segments collection prepares for the next checkpoint. If these were few, however large the log is, checkpoints would be
+    /// written too often, because their own size does not depend on it. At most half of what the live data spares, so that the segments that
+    /// contain data are never too full to be collected. Returns how many more segments the live data should spare.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "it is not negative, nor more than there are segments"
+    )]
+    fn plan_ahead(&self, heads: &Heads, sums: &Sums) -> u32 {
+        if !heads.checkpoints {
+            return 0;
+        }
+        let spare = FULLEST * f64::from(self.usable(sums)) - sums.charged;
+        let ahead = ((spare / 2.0).max(0.0) as u32).min(self.ahead_wanted());
+        self.ahead.store(ahead.max(1), Relaxed);
+        2 * (self.ahead_wanted() - ahead)
+    }
+
+    fn ahead_wanted(&self) -> u32 {
+        (self.end() / AHEAD_SHARE).max(1)
+    }
+
+    /// How many bytes of copies of values in RAM should be dropped, so that live data leaves room for that. The answer counts once.
+    pub fn take_copies_to_drop(&self) -> u64 {
+        match self.copies_to_drop.load(Relaxed) {
+            0 => 0,
+            _ => self.copies_to_drop.swap(0, Relaxed),
+        }
+    }
+
     /// Called at the cut of a checkpoint. Segments that are emptied from now on need a later checkpoint. Returns the cut's number.
     pub fn cut(&self) -> u64 {
         let mut heads = self.heads.lock();
@@ -350,7 +390,10 @@ impl Segments {
 
     /// Called when the checkpoint with this cut is durable: the segments emptied before the cut are free.
     pub fn durable(&self, cut: u64) {
+        let sums = self.sums();
         let mut heads = self.heads.lock();
+        let lacking = self.plan_ahead(&heads, &sums);
+        self.copies_to_drop.store(u64::from(lacking) * self.segment_bytes(), Relaxed);
         heads.durable = heads.durable.max(cut);
         self.release(&mut heads, cut);
     }
@@ -382,6 +425,9 @@ impl Segments {
 /// Maximum number of segments that collecting keeps free ahead of need. More would lie unused; and the fuller the other
 /// segments are, the more records must be moved.
 const AHEAD_MAX: u32 = 8;
+/// The share of the log that is free or becomes free with the next checkpoint, if live data leaves so much. With a smaller share checkpoints are
+/// written more often, with a larger one more records are moved: `scripts/checkpoint-cost.py` simulates it.
+const AHEAD_SHARE: u32 = 8;
 /// Several small units may leave gaps at the end of a segment.
 const HEAD_SLACK: f64 = 1.25;
 const TEST_AGAIN_MS: u64 = 60_000;
