@@ -256,7 +256,7 @@ mod tests {
             [
                 "flash-path /mnt/a",
                 "flash-path \"/mnt/b c\"",
-                "memory-limit 1375gb",
+                "memory-limit 1504gb",
                 "ram-limit 38gb",
                 "flash-io auto",
                 "io-threads auto"
@@ -281,7 +281,7 @@ mod tests {
         std::fs::write(&file, &conf).unwrap();
         let store = config::ConfigStore::from_args(&[file.to_str().unwrap().to_owned()]).expect(&conf);
         let config = store.snapshot();
-        assert_eq!((config.memory_limit_bytes, config.ram_limit_bytes), (640 * GB, 38 * GB));
+        assert_eq!((config.memory_limit_bytes, config.ram_limit_bytes), (700 * GB, 38 * GB));
         // Persistence is the default, so the files include the journal and the checkpoints.
         let most = 900 * GB;
         assert!((most / 100 * 98..=most).contains(&config.flash_limit_bytes), "{}", config.flash_limit_bytes);

@@ -752,8 +752,9 @@ impl Lane {
         }
         self.near = near;
         self.clock_hand = hand;
-        // Enough writes are in flight. The next completion continues the sweep.
-        let waits = stopped && self.fill[0].in_flight > 0;
+        // Enough writes are in flight, and the next completion continues the sweep; or flash has no segment for them. Looking for one again and again
+        // would take the processors from the checkpoint that frees some.
+        let waits = stopped && (self.fill[0].in_flight > 0 || self.fill[0].blocked());
         if !waits && freed == 0 && store.tier.writing.load(Relaxed) <= before {
             self.swept_in_vain_ms = self.now_ms;
         }
