@@ -463,6 +463,11 @@ pub struct Waiting {
 }
 
 impl Orders {
+    /// Whether some link waits.
+    pub fn is_served(&self) -> bool {
+        self.0.lock().is_served
+    }
+
     /// Why the last dump of this kind has failed, if that was not long ago.
     pub fn failure(&self, contents: Contents, within: Duration) -> Option<String> {
         let waiting = self.0.lock();

@@ -281,7 +281,7 @@ impl Store {
         // Records get their sequence numbers under the stripes' locks, all of which are held here, so the number is
         // exact.
         let first_after = if on_flash == OnFlash::Stay { self.sequence.cut(in_ram) } else { 0 };
-        self.set_snapshot(true);
+        self.set_snapshot(true, on_flash != OnFlash::Stay);
         let gathered = Arc::new(Gathered {
             now_ms,
             on_flash,
@@ -445,7 +445,7 @@ impl<D: Dumper> Snapshot<D> {
         }
         self.store.sequence.end_cut();
         *self.store.cut.write() = None;
-        self.store.set_snapshot(false);
+        self.store.set_snapshot(false, false);
         for group in gathered.orphans.lock().drain(..) {
             self.store.empty(group.into_iter().map(|orphan| orphan.database).collect());
         }

@@ -501,9 +501,9 @@ impl Store {
     }
 
     /// Sets whether a snapshot is running. Meanwhile emptied segments are not reused, because the snapshot may still
-    /// read them.
-    pub(crate) fn set_snapshot(&self, on: bool) {
-        self.segments.set_snapshot(on);
+    /// read them. `is_dump`: the snapshot ends early if writers need them.
+    pub(crate) fn set_snapshot(&self, on: bool, is_dump: bool) {
+        self.segments.set_snapshot(on, is_dump);
     }
 
     /// Whether a checkpoint should be written now, because emptied segments wait for it.

@@ -6,8 +6,10 @@ mod node;
 use flash::sim::{Faults, Sim};
 use node::{Node, Random};
 use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
 use store::counters::Counter;
-use store::{Codec, FlashConfig, Lane, Policy};
+use store::{Codec, DumpError, Dumper, FlashConfig, Lane, PartReader, Policy, Value, Visited};
 
 const RAM: u64 = 600 << 10;
 /// While the live data takes a smaller share of the usable flash, no write is refused.
@@ -484,6 +486,27 @@ fn copies_of_values_in_ram_make_room_before_a_write_is_refused() {
     }
 }
 
+/// Copies of values in RAM give way to the segments that are to be collected for the next checkpoint.
+#[test]
+fn a_checkpoint_drops_copies_of_values_in_ram_that_take_the_room_of_collections() {
+    let mut node = Node::with(96, 4 * RAM, 16 << 20, Codec::None, Policy::NoEviction, 2, 1);
+    node.store.set_quarantine(true);
+    fill(&mut node, 0..12_500, 990, |_| None);
+    // What is read back keeps its record.
+    for key in (0..1_500_u64).chain(0..1_500) {
+        idle(&mut node, 1);
+        node.run(0, &[&key.to_le_bytes()], |ks, keys| Ok(ks.get(&keys[0])?.is_some())).expect("it can be read");
+    }
+    idle(&mut node, 200);
+    let before = node.store.stats();
+    let cut = node.store.checkpoint_cut();
+    node.store.checkpoint_durable(cut);
+    idle(&mut node, 200);
+    let after = node.store.stats();
+    assert!(after.flash_live_bytes + after.segment_bytes < before.flash_live_bytes, "{before:#?} {after:#?}");
+    assert_eq!(after.values_in_ram, before.values_in_ram);
+}
+
 /// Overwrites below the limit are never refused, however much garbage there is and although it waits for checkpoints.
 #[test]
 fn overwrites_below_the_limit_of_live_data_never_jam() {
@@ -530,6 +553,74 @@ fn each_checkpoint_frees_a_share_of_the_log() {
     }
     // 38 MB were overwritten, which made 152 segments of garbage.
     assert!((1..=18).contains(&checkpoints), "{checkpoints}: {:#?}", node.store.stats());
+}
+
+/// Counts the keys of a dump.
+#[derive(Default)]
+struct Count(u64);
+
+impl Dumper for Count {
+    fn key(&mut self, _key: &Visited<'_>, _value: Value<'_>, _parts: &mut PartReader<'_>) -> Result<(), DumpError> {
+        self.0 += 1;
+        Ok(())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A dump ends early if writers need the segments that it keeps, and not because records are moved ahead of need: that only takes free
+/// segments, because what it empties is kept for the dump too.
+#[test]
+fn a_dump_leaves_its_room_to_writers() {
+    // 256 segments, and values for 75 % of them. Three to a page.
+    let flash = FlashConfig::divide(64 << 20, 256 << 10, 1, flash::DATA_OFFSET, Codec::None);
+    let sim = Sim::new(95, 1, flash.bytes_per_path());
+    let mut node = Node::on(sim, &Node::config(RAM, Policy::NoEviction, 2, flash));
+    node.store.set_blocking(Arc::new(node.sim.clone()));
+    node.store.set_quarantine(true);
+    let keys = (48 << 20) / 1_366;
+    let mut random = Random(95);
+    let write = |node: &mut Node, random: &mut Random, key| {
+        let value = noise(random, 990);
+        assert!(node.make_room(), "{:#?}", node.store.stats());
+        set(node, key, &value, None);
+    };
+    for step in 0..2 * keys {
+        if node.store.wants_checkpoint() {
+            let cut = node.store.checkpoint_cut();
+            node.store.checkpoint_durable(cut);
+        }
+        let key = if step < keys { step } else { random.below(keys) };
+        write(&mut node, &mut random, key);
+    }
+    let cut = node.store.checkpoint_cut();
+    node.store.checkpoint_durable(cut);
+    let before = node.store.stats();
+    // Half of the free segments are written meanwhile.
+    let mut writes = before.flash_free_segments * before.segment_bytes / 1_366 / 2;
+    let store = node.store.clone();
+    let snapshot = store.cut(0, || Ok(Count::default())).expect("nobody locks").expect("it begins");
+    let mut pause = || {
+        let now = writes.min(20);
+        writes -= now;
+        (0..now).for_each(|_| {
+            let key = random.below(keys);
+            write(&mut node, &mut random, key);
+        });
+        node.now_ms += 1;
+        node.maintain();
+        Ok(())
+    };
+    let dumped = snapshot.run(&mut io::Cursor::new(Vec::new()), &mut pause);
+    assert_eq!(dumped.map(|count| count.0).map_err(|why| format!("{why:?}: {:#?}", store.stats())), Ok(keys));
+    assert_eq!(writes, 0);
+    let after = store.stats();
+    assert_eq!(after[Counter::CollectedSegments], before[Counter::CollectedSegments], "{after:#?}");
+    // Without the dump, segments are collected for the next checkpoint again.
+    idle(&mut node, 200);
+    assert!(store.stats()[Counter::CollectedSegments] > after[Counter::CollectedSegments]);
 }
 
 /// With a policy that evicts, old keys leave when live data comes to its limit, and no write is refused.

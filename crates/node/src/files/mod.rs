@@ -181,6 +181,7 @@ impl Database {
         let Some(database) = self.me.upgrade() else { return Err("ERR the database is being closed".to_owned()) };
         let save = move || {
             let files = &database.files;
+            database.free_segments_for_dump();
             let saved = {
                 let _busy = files.busy.lock();
                 files.background_since_ms.store(wall_ms(), Relaxed);

@@ -388,7 +388,9 @@ impl Database {
     pub(crate) fn is_at_leisure(&self) -> bool {
         let hub = &self.hub;
         let serves = hub.clients.load_state() == LoadState::Open && !hub.is_closing.load(Relaxed);
-        let waits = hub.clients.is_paused(true, wall_ms()) || self.shard.store.is_short_of_segments();
+        let waits = hub.clients.is_paused(true, wall_ms())
+            || self.shard.store.is_short_of_segments()
+            || self.replication.orders.is_served();
         serves && !waits && !self.is_journal_pressed() && self.late_restart_ms().is_none()
     }
 
@@ -412,6 +414,15 @@ impl Database {
         {
             // As above.
             let _ = self.start_rewrite();
+        }
+    }
+
+    /// Writes a checkpoint if emptied segments of flash wait for it. No checkpoint begins while a dump is made, and without free segments a dump
+    /// ends early.
+    pub(crate) fn free_segments_for_dump(&self) {
+        if self.shard.store.wants_checkpoint() && self.begin_rewrite() {
+            self.rewrite();
+            self.end_rewrite();
         }
     }
 

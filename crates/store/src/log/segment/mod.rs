@@ -268,6 +268,8 @@ pub struct Segments {
     /// when it was last summed.
     data_max: AtomicU64,
     over: AtomicBool,
+    /// A snapshot is running that ends early if writers need the segments that it keeps.
+    is_dumping: AtomicBool,
     /// Number of segments, besides the reserve, that should be free or become free with the next checkpoint.
     ahead: AtomicU32,
     /// How many bytes of copies of values in RAM should be dropped, so that these segments have room.
@@ -318,6 +320,7 @@ impl Segments {
             full: AtomicBool::new(false),
             data_max: AtomicU64::new(u64::MAX),
             over: AtomicBool::new(false),
+            is_dumping: AtomicBool::new(false),
             ahead: AtomicU32::new(0),
             copies_to_drop: AtomicU64::new(0),
             relocating: AtomicU32::new(0),
@@ -778,9 +781,16 @@ mod tests {
         }
         assert_eq!((segments.free_count(), segments.quarantined_count()), (5, 8));
         assert!(!segments.wants_collection(), "the next checkpoint frees enough");
+        segments.set_snapshot(true, true);
+        assert!(!segments.wants_collection());
+        fill(2);
+        assert!(segments.wants_collection(), "a writer would wait, so it ends the dump");
+        segments.set_snapshot(true, false);
+        assert!(!segments.wants_collection());
+        segments.set_snapshot(false, false);
         segments.weigh(true);
         segments.set_quarantine(false);
-        assert_eq!(segments.free_count(), 13);
+        assert_eq!(segments.free_count(), 11);
     }
 
     #[test]

@@ -12,7 +12,7 @@
 //! | room | writers | lanes |
 //! | --- | --- | --- |
 //! | Plenty | go on | free dead segments |
-//! | Low | go on | also collect the segments with the largest gain; if checkpoints hold emptied segments back, they begin earlier (`wants_collection`) |
+//! | Low | go on | also collect the segments with the largest gain; if checkpoints hold emptied segments back, they begin earlier, and during a dump later (`wants_collection`) |
 //! | Waiting | wait | the same; a segment becomes free, because some segment is dead, is being collected, is held back by a checkpoint, or contains dead records |
 //! | Full | are refused, or the policy evicts | free dead segments; with such a policy, evict the records of the oldest segment |
 //!
@@ -100,6 +100,10 @@ impl Segments {
 
     /// Whether live records should be moved, so that segments become free: now, or with the next checkpoint.
     pub fn wants_collection(&self) -> bool {
+        if self.is_dumping.load(Relaxed) {
+            // What is emptied is not free before the dump ends, and moving its records takes free segments.
+            return matches!(self.room(), LogSpace::Waiting | LogSpace::Full);
+        }
         match self.ahead.load(Relaxed) {
             0 => self.room() != LogSpace::Plenty,
             ahead => self.free_count() + self.quarantined_count() <= self.low().max(self.reserve() + ahead),
@@ -333,9 +337,11 @@ impl Segments {
         self.release_if_unneeded(&mut heads);
     }
 
-    /// Sets whether a snapshot is running. Segments that are emptied before its end are kept for it.
-    pub fn set_snapshot(&self, on: bool) {
+    /// Sets whether a snapshot is running. Segments that are emptied before its end are kept for it. `is_dump`: it ends early if writers
+    /// need them.
+    pub fn set_snapshot(&self, on: bool, is_dump: bool) {
         let mut heads = self.heads.lock();
+        self.is_dumping.store(on && is_dump, Relaxed);
         heads.snapshot = on;
         self.release_if_unneeded(&mut heads);
     }
