@@ -62,20 +62,24 @@ pub struct Window<R> {
     start: usize,
     /// The file's offset of `bytes[start]`.
     offset: u64,
-    /// The checksum of all bytes before `offset`.
+    /// The checksum of the file before `bytes[summed]`. Bytes are summed many at a time.
     sum: u64,
+    summed: usize,
 }
 
 impl<R: Read> Window<R> {
     pub fn new(source: R) -> Window<R> {
-        Window { source, bytes: Vec::new(), start: 0, offset: 0, sum: 0 }
+        Window { source, bytes: Vec::new(), start: 0, offset: 0, sum: 0, summed: 0 }
     }
 
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    pub fn sum(&self) -> u64 {
+    /// The checksum of all bytes before `offset`.
+    pub fn sum(&mut self) -> u64 {
+        self.sum = crc64_after(self.sum, &self.bytes[self.summed..self.start]);
+        self.summed = self.start;
         self.sum
     }
 
@@ -96,7 +100,6 @@ impl<R: Read> Window<R> {
             match parse(&mut reader) {
                 Ok(value) => {
                     let used = bytes.len() - reader.left();
-                    self.sum = crc64_after(self.sum, &bytes[..used]);
                     self.start += used;
                     self.offset += used as u64;
                     return Ok(value);
@@ -112,10 +115,12 @@ impl<R: Read> Window<R> {
 
     /// The next bytes, which are not part of the checksum.
     pub fn unsummed(&mut self, count: usize) -> Result<Vec<u8>, Error> {
+        self.sum();
         let there = count.min(self.bytes.len() - self.start);
         let mut out = Vec::with_capacity(count);
         out.extend_from_slice(&self.bytes[self.start..self.start + there]);
         self.start += there;
+        self.summed = self.start;
         self.offset += there as u64;
         let wanted = (count - there) as u64;
         let received = (&mut self.source).take(wanted).read_to_end(&mut out).map_err(Error::Io)? as u64;
@@ -125,8 +130,9 @@ impl<R: Read> Window<R> {
 
     /// Receives at least `missing` more bytes.
     fn fill(&mut self, missing: usize) -> Result<(), Error> {
+        self.sum();
         self.bytes.drain(..self.start);
-        self.start = 0;
+        (self.start, self.summed) = (0, 0);
         // Double the bytes at least, because parsing begins again at the start: so the total work stays proportional to
         // the bytes.
         let wanted = missing.max(FILL_BYTES).max(self.bytes.len());
