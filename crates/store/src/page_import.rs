@@ -31,6 +31,8 @@ const _: () = assert!(VERSION == 2 && SHIPMENT_PAGES_MAX == UNIT_PAGES);
 const DICTIONARIES_MAX: usize = 18;
 /// After this many failed writes of a unit, each to another place, the import fails.
 const WRITES_MAX: u32 = 4;
+/// The index is prefetched for so many records at once.
+const PREFETCHED: usize = 16;
 /// How often to check whether there is room.
 const LOOK: Duration = Duration::from_millis(2);
 
@@ -58,6 +60,12 @@ struct Arrived {
     page: usize,
     pages: usize,
     bytes: u32,
+}
+
+impl Arrived {
+    fn table_id(&self) -> Option<u32> {
+        self.live.as_ref().map(|live| live.table_id)
+    }
 }
 
 struct LiveRecord {
@@ -202,7 +210,15 @@ impl PageImport {
         self.pages = 0;
         let mut records = std::mem::take(&mut self.records);
         let unit = written?;
-        let settled = records.iter().try_for_each(|record| self.enter_record(unit, record));
+        let settled = records.chunks(PREFETCHED).try_for_each(|some| {
+            some.iter().for_each(|record| self.store.prefetch_stripe(record.hash));
+            // Nearly all are of one logical database, whose number is the table's id: see `exchanges_pages`.
+            if let Some(table_id) = some.iter().find_map(Arrived::table_id) {
+                let of_table = some.iter().filter(|record| record.table_id() == Some(table_id));
+                self.store.prefetch(of_table.map(|record| record.hash), table_id as usize);
+            }
+            some.iter().try_for_each(|record| self.enter_record(unit, record))
+        });
         self.store.segments.unit_written(unit);
         records.clear();
         self.records = records;

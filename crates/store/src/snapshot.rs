@@ -390,6 +390,7 @@ impl<D: Dumper> Snapshot<D> {
                     return Ok(Some((table_id, from)));
                 }
                 let (entries, end) = database.table.keep_leaf(from);
+                entries.clone().for_each(Entry::prefetch_object);
                 for entry in entries {
                     cost += self.gathered().take(&self.store, entry, stripe, table_id)?;
                 }

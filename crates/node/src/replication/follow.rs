@@ -467,6 +467,7 @@ impl Link {
                     used += bytes;
                 }
                 input.drain(..used);
+                inbox.wake();
             }
             wire.put_back(input);
         }
@@ -512,6 +513,8 @@ impl Link {
                 wire.send(&words).map_err(|error| lost(&error))?;
                 told = Some(report);
             }
+            // A client may wait for the acknowledgement, and nobody for this, so it comes later.
+            inbox.wake();
             reports.note_durable(&self.database);
             if let Some(durable) = reports.durable.filter(|_| reports.durable != told_durable) {
                 let offset = durable.to_string();

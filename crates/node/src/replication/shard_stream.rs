@@ -90,8 +90,12 @@ struct InboxState {
 }
 
 impl Inbox {
+    /// Adds bytes, which are applied after [`Inbox::wake`].
     pub fn put(&self, bytes: &[u8]) {
         self.state.lock().bytes.extend_from_slice(bytes);
+    }
+
+    pub fn wake(&self) {
         self.more.notify_one();
     }
 

@@ -17,6 +17,8 @@ use std::time::{Duration, Instant};
 const TICK: Duration = Duration::from_millis(100);
 /// At most so much is received at once.
 const READ_BYTES: usize = 256 << 10;
+/// The buffer keeps so much when it is empty.
+const INPUT_BYTES_KEPT: usize = 4 * READ_BYTES;
 /// The longest line of a handshake.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
@@ -39,9 +41,10 @@ impl Transport {
 
 pub struct Wire {
     stream: Transport,
-    /// What was received. Before `at` it is used.
+    /// What was received, up to `end`. Before `at` it is used. What follows is there so that it is not cleared for each read.
     input: Vec<u8>,
     at: usize,
+    end: usize,
     heard: Instant,
     /// Without a byte for so long, the connection is over.
     timeout: Duration,
@@ -77,7 +80,7 @@ impl Wire {
                         }
                     };
                     stream.set_read_timeout(TICK)?;
-                    return Ok(Wire { stream, input: Vec::new(), at: 0, heard: Instant::now(), timeout });
+                    return Ok(Wire::new(stream, timeout));
                 }
                 Err(error) => refused = error,
             }
@@ -91,18 +94,23 @@ impl Wire {
         known(socket.try_clone()?);
         let stream = Transport::Pair(socket);
         stream.set_read_timeout(TICK)?;
-        Ok(Wire { stream, input: Vec::new(), at: 0, heard: Instant::now(), timeout })
+        Ok(Wire::new(stream, timeout))
+    }
+
+    fn new(stream: Transport, timeout: Duration) -> Wire {
+        Wire { stream, input: Vec::new(), at: 0, end: 0, heard: Instant::now(), timeout }
     }
 
     /// What was received and not used yet.
     pub fn input(&self) -> &[u8] {
-        &self.input[self.at..]
+        &self.input[self.at..self.end]
     }
 
     /// These bytes come before the input.
     pub fn put_back(&mut self, mut bytes: Vec<u8>) {
         bytes.extend_from_slice(self.input());
-        (self.input, self.at) = (bytes, 0);
+        (self.at, self.end) = (0, bytes.len());
+        self.input = bytes;
     }
 
     /// The bytes that have arrived and are not received yet; with TLS, those of its records.
@@ -123,21 +131,22 @@ impl Wire {
 
     /// Receives more: false if nothing came within a moment.
     pub fn fill(&mut self) -> io::Result<bool> {
-        if self.at > 0 {
-            self.input.drain(..self.at);
-            self.at = 0;
-            if self.input.is_empty() {
-                self.input.shrink_to(4 * READ_BYTES);
-            }
+        self.input.copy_within(self.at..self.end, 0);
+        (self.at, self.end) = (0, self.end - self.at);
+        if self.end == 0 {
+            self.input.truncate(INPUT_BYTES_KEPT);
+            self.input.shrink_to(INPUT_BYTES_KEPT);
         }
-        let from = self.input.len();
-        self.input.resize(from + READ_BYTES, 0);
+        if self.input.len() < self.end + READ_BYTES {
+            self.input.resize(self.end + READ_BYTES, 0);
+        }
+        let room = &mut self.input[self.end..];
         let read = match &mut self.stream {
-            Transport::Plain(socket) => socket.read(&mut self.input[from..]),
-            Transport::Tls(tls) => tls.read(&mut self.input[from..]),
-            Transport::Pair(socket) => socket.read(&mut self.input[from..]),
+            Transport::Plain(socket) => socket.read(room),
+            Transport::Tls(tls) => tls.read(room),
+            Transport::Pair(socket) => socket.read(room),
         };
-        self.input.truncate(from + *read.as_ref().unwrap_or(&0));
+        self.end += read.as_ref().copied().unwrap_or(0);
         match read {
             Ok(0) => Err(io::Error::new(io::ErrorKind::UnexpectedEof, "the primary has closed the connection")),
             Ok(_) => {

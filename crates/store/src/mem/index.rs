@@ -785,7 +785,7 @@ impl Table {
 
     /// The entries that the cut needs of the leaf that holds `high`, and where the next leaf begins. From then on these
     /// entries count as taken.
-    pub fn keep_leaf(&mut self, high: u64) -> (impl Iterator<Item = &Entry>, Option<u64>) {
+    pub fn keep_leaf(&mut self, high: u64) -> (impl Iterator<Item = &Entry> + Clone, Option<u64>) {
         let directory = self.position(high);
         let end = self.leaf_end(directory);
         let cut = self.cut;
