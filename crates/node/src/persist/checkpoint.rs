@@ -405,10 +405,7 @@ impl Database {
     /// Called many times a second: starts to write a new checkpoint if emptied segments of flash wait for it.
     pub(crate) fn tick_segments(&self) {
         let state = &self.files.journal;
-        if self.shard.store.wants_checkpoint() && self.release_older(Some("flash needs its segments")) {
-            return;
-        }
-        if self.shard.store.wants_checkpoint()
+        if self.free_segments()
             && self.needs_segments()
             && wall_ms() > state.last_rewrite_failed_ms.load(Relaxed) + SHORT_RETRY_MS
         {
@@ -417,10 +414,16 @@ impl Database {
         }
     }
 
+    /// If emptied segments of flash wait for a checkpoint, removes the older one, which may hold them. Returns whether they still wait.
+    fn free_segments(&self) -> bool {
+        let wants = || self.shard.store.wants_checkpoint();
+        wants() && (!self.release_older(Some("flash needs its segments")) || wants())
+    }
+
     /// Writes a checkpoint if emptied segments of flash wait for it. No checkpoint begins while a dump is made, and without free segments a dump
     /// ends early.
     pub(crate) fn free_segments_for_dump(&self) {
-        if self.shard.store.wants_checkpoint() && self.begin_rewrite() {
+        if self.free_segments() && self.begin_rewrite() {
             self.rewrite();
             self.end_rewrite();
         }
