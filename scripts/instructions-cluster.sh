@@ -1,7 +1,8 @@
 # shellcheck shell=bash
 # A part of instructions.sh: counts what a command costs in a cluster of two nodes with data and one member of etcd, the instructions of both
 # nodes' workers together. A database of one shard lies on one of the nodes, so clients of that node find the owner there, and clients of the other
-# one never do. Prints what a command costs beyond one of a node's own database, and beyond that what the cipher of the link costs.
+# one never do. Prints what a command costs beyond one of a node's own database, and beyond that what the cipher of the link costs; and what a command
+# costs the primary of a shard that has a replica on the other node: take --ratio 1:0 for that, since reads are not replicated.
 # Starts the nodes twice: with peer-tls no and yes.
 
 scripts/need.sh etcd
@@ -52,7 +53,12 @@ until_ready() {
     exit 1
 }
 
-answers() { operate database shards counted --json | grep -q '"trouble": *null'; }
+# create NAME OPTION ...: a node that has just joined may break off the answer, so the database may be there already.
+create() { operate database create "$@" --shards 1 --persistence none || operate database shards "$1"; }
+# The node of the database's only shard, or of its primary.
+node_of() { operate database shards "$1" --json | sed -n 's/.*"node": *"n\([12]\)".*/\1/p' | head -n 1; }
+answers() { operate database shards "$1" --json | grep -q '"trouble": *null'; }
+in_sync() { [ "$(operate database shards followed --json | grep -c '"is_in_sync": *true')" = 2 ]; }
 listens() { (exec 3<>"/dev/tcp/$1/$2"); }
 
 # dump NUMBER: instructions of each thread since the last dump, the thread's number first.
@@ -72,13 +78,16 @@ find_workers() {
     for number in 1 2; do worker[$number]="$(dump "$number" | sort -n -k 2 | tail -n 1 | cut -d ' ' -f 1)"; done
 }
 
-# count_members PIPELINE REQUESTS HOST PORT: instructions of both nodes' workers, and milliseconds.
-count_members() {
-    local from number sum=0 counted
+# count_members PIPELINE REQUESTS HOST PORT: instructions of both nodes' workers, and milliseconds. count_owner: of the owner's node alone.
+count_members() { count_workers "1 2" "$@"; }
+count_owner() { count_workers "$owner" "$@"; }
+count_workers() {
+    local from number sum=0 counted counting="$1"
+    shift
     for number in 1 2; do callgrind_control --zero "${members[$number]}" >/dev/null 2>&1; done
     from=$(date +%s%N)
     send "$@"
-    for number in 1 2; do
+    for number in $counting; do
         counted="$(dump "$number" | awk -v thread="${worker[$number]}" '$1 == thread { print $2 }')"
         sum=$((sum + counted))
     done
@@ -91,6 +100,16 @@ above() {
     shift
     for pipeline in $pipelines; do
         cells+=("$((row[$pipeline] - $1))")
+        shift
+    done
+    line "$name" "${cells[@]}"
+}
+# of_alone NAME BASE ...: the last row ÷ the row whose figures are given.
+of_alone() {
+    local name="$1" cells=() pipeline
+    shift
+    for pipeline in $pipelines; do
+        cells+=("$(awk -v a="${row[$pipeline]}" -v b="$1" 'BEGIN { printf "%.3f", a / b }')")
         shift
     done
     line "$name" "${cells[@]}"
@@ -115,12 +134,12 @@ for tls in no yes; do
         until_ready "the second node listens" listens "$(member_host 2)" 8379
         FLINTKV_JOIN_TOKEN="$token" FLINTKV_URL="http://$(member_host 2):8379" FLINTKV_USER=admin FLINTKV_PASSWORD="$member_password" \
             "$load" cluster join "$(member_host 1)" --conf "$scratch/n2/flintkv.conf" --address "$(member_host 2)" --name n2 --zone b >/dev/null
-        until_ready "a database is made" operate database create counted --shards 1 --port 7000 --memory-limit 64mb --ram-limit 64mb --persistence none
+        until_ready "a database is made" create counted --port 7000 --memory-limit 64mb --ram-limit 64mb
     fi
-    until_ready "the shard answers" answers
+    until_ready "the shard answers" answers counted
     for number in 1 2; do until_ready "node $number serves the database" listens "$(member_host "$number")" 7000; done
     if [ -z "$entry" ]; then
-        owner=$(operate database shards counted --json | sed -n 's/.*"node": *"n\([12]\)".*/\1/p')
+        owner=$(node_of counted)
         entry=$((3 - owner))
     fi
     # The first commands wait until the shard is served and the link is there.
@@ -131,6 +150,20 @@ for tls in no yes; do
         mapfile -t own < <(figures)
         row "a cluster's database, owner on the same node" count_members "$(member_host "$owner")" 7000
         above "  beyond a database of the node's own" "${own[@]}"
+        row "  the owner alone" count_owner "$(member_host "$owner")" 7000
+        mapfile -t alone < <(figures)
+        until_ready "a database with a replica is made" create followed --port 7001 --memory-limit 256mb --ram-limit 256mb --replicas 1 --replication async
+        until_ready "the shard with a replica answers" answers followed
+        until_ready "its replica is in sync" in_sync
+        counted_on="$owner" owner="$(node_of followed)"
+        # A slow machine in valgrind would fill the slow log.
+        exec 3<>"/dev/tcp/$(member_host "$owner")/7001"
+        printf 'CONFIG SET slowlog-log-slower-than -1\r\n' >&3
+        read -r -t 60 _ <&3
+        row "  a shard's primary with a replica" count_owner "$(member_host "$owner")" 7001
+        of_alone "  ratio" "${alone[@]}"
+        owner="$counted_on"
+        operate database delete followed --yes followed >/dev/null
         row "owner on the other node, peer-tls no" count_members "$(member_host "$entry")" 7000
         above "  beyond a database of the node's own" "${own[@]}"
         mapfile -t plain < <(figures)
