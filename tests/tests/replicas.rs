@@ -376,6 +376,20 @@ fn wait_counts_the_replicas_that_have_the_writes_of_the_connection() {
         let (said, mut client) = waiting.take().expect("a thread").join().expect("it has waited");
         assert_eq!(said, "(integer) 1", "{name}");
         answers(&mut client, name, DURABLE_AT_BOTH);
+
+        // The connection has written to a primary at its own node, which another copy replaces before it waits.
+        let (_, port) = ports.iter().find(|(of, _)| of == name).expect("both have a port");
+        let mut client = cluster.members[0].connect(*port);
+        assert_eq!((cluster.owner(name, "a"), client.run("SET a 7").as_str()), (0, "OK"));
+        cluster.members[0].operator(&["database", "switchover", name]).unwrap();
+        assert_eq!(cluster.owner(name, "a"), 1, "{name}");
+        let said = client.run("WAIT 1 0");
+        match *name {
+            "async" => assert!(said.starts_with("(error) UNCERTAIN a shard's primary was lost or replaced"), "{said}"),
+            _ => assert_eq!(said, "(integer) 1"),
+        }
+        assert_eq!(client.run("GET a"), "\"7\"");
+        assert_eq!(client.run("WAIT 1 0"), "(integer) 1");
     }
 }
 

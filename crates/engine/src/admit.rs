@@ -220,8 +220,8 @@ pub fn is_stale(worker: &Worker, session: &Session) -> bool {
     worker.hub.clients.stale.load(Relaxed) && !acl::is_loader(&session.user)
 }
 
-/// Commands that read or change keys, with or without naming them.
-pub const DATASET: u32 = bit::READONLY | bit::WRITE | bit::SCRIPT | bit::BARRIER;
+/// Commands that read or change keys, with or without naming them, or wait for what was changed.
+pub const DATASET: u32 = bit::READONLY | bit::WRITE | bit::SCRIPT | bit::BARRIER | bit::BLOCKS;
 
 /// Whether the database owns no stripe, so that its clients get nothing of the dataset.
 #[inline]
