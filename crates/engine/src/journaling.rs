@@ -166,10 +166,10 @@ impl Journaling {
         self.with(|log| log.safe() >= position).unwrap_or(true)
     }
 
-    /// Whether replies wait for the journal's device, or for replicas.
+    /// Whether replies wait for the journal's device, for replicas, or for a lease. `now`: what a reply of this moment shows.
     #[inline]
-    pub fn holds_replies(&self) -> bool {
-        self.holds.load(Relaxed) && (self.serving.is_on() || self.with(Log::holds_replies).unwrap_or(false))
+    pub fn holds_replies(&self, now: Seen) -> bool {
+        self.holds.load(Relaxed) && (self.serving.holds_replies(now) || self.with(Log::holds_replies).unwrap_or(false))
     }
 
     /// Whether a message that shows the dataset of this moment may be sent. A copy that is closed sends none.

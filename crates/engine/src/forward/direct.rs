@@ -9,6 +9,7 @@ use crate::execute::{Call, Stripes, execute};
 use crate::forwarding::{Elsewhere, Forwarding};
 use crate::halt::Halt;
 use crate::owners::owner;
+use crate::replication::Seen;
 use crate::route::{is_calm, is_open};
 use crate::routes::Routes;
 use crate::work::Work;
@@ -49,7 +50,8 @@ pub fn direct<'w>(
     let shard = routes.owner(found);
     let owner = owner(worker, routes, shard)?;
     let dataset = &owner.hub.dataset;
-    if !is_calm(&owner.hub) || !is_open(&owner, command) || dataset.journaling.holds_replies() {
+    let before = dataset.journaling.seen();
+    if !is_calm(&owner.hub) || !is_open(&owner, command) || dataset.journaling.holds_replies(before) {
         return None;
     }
     let hash =
@@ -72,9 +74,15 @@ pub fn direct<'w>(
     follow_up(&owner, &snapshot, &mut current.resume);
     count(&owner, command, worker.nanos(begun, worker.ticks()), outcome.is_err());
     if command.is(bit::WRITE) {
-        forwarding.get_or_insert_default().has_written(shard, Elsewhere::Directly);
+        let forwarding = forwarding.get_or_insert_default();
+        match dataset.journaling.serving.is_on() {
+            true => forwarding.has_written_at_primary(routes, shard),
+            false => forwarding.has_written(shard, Elsewhere::Directly),
+        }
     }
-    let seen = dataset.journaling.seen();
+    // If the copy has been closed meanwhile, the reply may tell of what another one does not have.
+    let mut seen = Seen::default();
+    seen.add(before, dataset.journaling.seen());
     if !dataset.journaling.is_safe(seen) {
         forwarding.get_or_insert_default().hold(&owner, seen);
     }

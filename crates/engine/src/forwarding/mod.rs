@@ -208,6 +208,18 @@ impl Forwarding {
         }
     }
 
+    /// The same at the primary of a shard with replicas. Its session ends when another copy serves, and WAIT learns from that end that the write
+    /// may be lost. So there must be a session.
+    pub fn has_written_at_primary(&mut self, routes: &Routes, shard: u16) {
+        match open(&mut self.sessions, routes, shard) {
+            Ok(session) => {
+                tell_written(&mut self.written, shard, session);
+                session.has_written(Elsewhere::Directly);
+            }
+            Err(_) => self.has_written(shard, Elsewhere::Earlier),
+        }
+    }
+
     /// The replies so far may leave when this is safe at the owner.
     #[cold]
     pub fn hold(&mut self, owner: &Rc<Worker>, seen: Seen) {

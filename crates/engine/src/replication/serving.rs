@@ -132,6 +132,12 @@ impl Serving {
             || seen.term == self.settled.load(SeqCst)
     }
 
+    /// Whether replies that show the dataset of this moment wait: for acknowledgements, or for a lease. `now`: what they have seen.
+    #[inline]
+    pub fn holds_replies(&self, now: Seen) -> bool {
+        self.is_on() && (self.is_sync() || !is_of_owner(now.term) || !self.allows(now))
+    }
+
     /// Whether a reply that has seen this must never leave: the copy has closed since, so another one may serve.
     #[inline]
     pub fn has_ended(&self, seen: Seen) -> bool {
