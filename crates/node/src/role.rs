@@ -468,6 +468,10 @@ impl Orders {
         self.0.lock().is_served
     }
 
+    pub fn are_waiting(&self) -> bool {
+        !self.0.lock().orders.is_empty()
+    }
+
     /// Why the last dump of this kind has failed, if that was not long ago.
     pub fn failure(&self, contents: Contents, within: Duration) -> Option<String> {
         let waiting = self.0.lock();

@@ -29,6 +29,7 @@ use crate::log::page::{Packing, Page, SHIPMENT_PAGES_MAX, Scratch};
 use crate::log::parts::{PartName, place_of_number};
 use crate::log::read::ReadError;
 use crate::log::run::Run;
+use crate::log::segment::SnapshotKind;
 use crate::mem::hash::{KeyHash, STRIPES, first_slot};
 use crate::mem::index::Entry;
 use crate::mem::word::{PageAddress, Word};
@@ -91,6 +92,15 @@ enum OnFlash {
     Sent,
     /// The values stay where they are: this is a checkpoint.
     Stay,
+}
+
+impl OnFlash {
+    fn kind(self) -> SnapshotKind {
+        match self {
+            OnFlash::Shown | OnFlash::Sent => SnapshotKind::Dump,
+            OnFlash::Stay => SnapshotKind::Checkpoint,
+        }
+    }
 }
 
 /// What a checkpoint hands out for a stripe and a table id.
@@ -281,7 +291,7 @@ impl Store {
         // Records get their sequence numbers under the stripes' locks, all of which are held here, so the number is
         // exact.
         let first_after = if on_flash == OnFlash::Stay { self.sequence.cut(in_ram) } else { 0 };
-        self.set_snapshot(true, on_flash != OnFlash::Stay);
+        self.set_snapshot(Some(on_flash.kind()));
         let gathered = Arc::new(Gathered {
             now_ms,
             on_flash,
@@ -432,7 +442,7 @@ impl<D: Dumper> Snapshot<D> {
             return Err(error);
         }
         // A checkpoint is not given up, because it is what frees the segments.
-        if self.gathered().on_flash != OnFlash::Stay && self.store.is_short_of_segments() {
+        if self.gathered().on_flash.kind() == SnapshotKind::Dump && self.store.is_short_of_segments() {
             return Err(DumpError::NoRoom);
         }
         pause()
@@ -446,7 +456,7 @@ impl<D: Dumper> Snapshot<D> {
         }
         self.store.sequence.end_cut();
         *self.store.cut.write() = None;
-        self.store.set_snapshot(false, false);
+        self.store.set_snapshot(None);
         for group in gathered.orphans.lock().drain(..) {
             self.store.empty(group.into_iter().map(|orphan| orphan.database).collect());
         }

@@ -11,7 +11,7 @@ use crate::log::parts::Owners;
 use crate::log::read::ReadError;
 use crate::log::resize::{Progress, ResizeError};
 use crate::log::segment::rot::Lost;
-use crate::log::segment::{LogSpace, Segments};
+use crate::log::segment::{LogSpace, Segments, SnapshotKind};
 use crate::log::sequence::Sequence;
 use crate::mem::arena::Arena;
 use crate::mem::cleaning::Cleaning;
@@ -500,10 +500,10 @@ impl Store {
         self.segments.set_quarantine(on);
     }
 
-    /// Sets whether a snapshot is running. Meanwhile emptied segments are not reused, because the snapshot may still
-    /// read them. `is_dump`: the snapshot ends early if writers need them.
-    pub(crate) fn set_snapshot(&self, on: bool, is_dump: bool) {
-        self.segments.set_snapshot(on, is_dump);
+    /// Sets which snapshot is running. Meanwhile emptied segments are not reused, because the snapshot may still
+    /// read them.
+    pub(crate) fn set_snapshot(&self, running: Option<SnapshotKind>) {
+        self.segments.set_snapshot(running);
     }
 
     /// Whether a checkpoint should be written now, because emptied segments wait for it.

@@ -11,7 +11,7 @@ use flintkv_tests::{free_port, is_installed};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-use crate::common::eventually;
+use crate::common::{BOUND, eventually};
 
 pub struct Cluster {
     pub members: Vec<Member>,
@@ -80,8 +80,10 @@ impl Cluster {
         self.members[index].child = Some(child);
     }
 
+    /// A busy machine's disk may make a member wait for seconds.
     pub fn options(&self) -> Options {
-        Options::new(self.members.iter().map(|member| member.client_url.clone()).collect())
+        let endpoints = self.members.iter().map(|member| member.client_url.clone()).collect();
+        Options { timeout: BOUND / 2, ..Options::new(endpoints) }
     }
 
     pub fn etcd(&self) -> Etcd {

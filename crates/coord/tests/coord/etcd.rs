@@ -253,18 +253,18 @@ fn tls_by_certificates_of_one_authority() {
         let [ca, crt, key] = ["ca", "crt", "key"].map(|name| certificates.path(name));
         let files = ["--trusted-ca-file", &ca, "--cert-file", &crt, "--key-file", &key, "--client-cert-auth"];
         let cluster = Cluster::spawn(1, "https", &files);
-        let with = |tls: Tls| {
-            Etcd::new(Options { tls: Some(tls), timeout: Duration::from_secs(2), ..cluster.options() }).unwrap()
-        };
+        let with = |tls: Tls| Options { tls: Some(tls), ..cluster.options() };
+        // Of a client whose calls fail, after trying for so long.
+        let vain = |tls: Tls| Etcd::new(Options { timeout: Duration::from_secs(2), ..with(tls) }).unwrap();
         let right = Tls { ca: certificates.ca.clone(), client: Some(certificates.client.clone()), server_name: None };
-        let etcd = with(right.clone());
+        let etcd = Etcd::new(with(right.clone())).unwrap();
         cluster.is_ready(&etcd).await;
         let revision = commit(&etcd, vec![put("a", "1")]).await;
         assert_eq!(etcd.watch("", revision).next().await.unwrap().unwrap(), [Event::Put(entry("a", "1", revision))]);
         assert!(etcd.members().await.unwrap()[0].status.is_ok());
 
         // Another authority: we refuse the server, and nothing is sent.
-        let foreign = with(Tls { ca: Certificates::new().ca, ..right.clone() });
+        let foreign = vain(Tls { ca: Certificates::new().ca, ..right.clone() });
         let refused = foreign.transact(transaction(&[], vec![put("a", "2")])).await;
         match &refused {
             Err(Error::Unreachable(why)) => assert!(why.contains("certificate"), "{why}"),
@@ -273,7 +273,7 @@ fn tls_by_certificates_of_one_authority() {
             other => panic!("{other:?}"),
         }
         // Without a certificate the server refuses us. With TLS 1.3 that is known only after the request was sent.
-        let nobody = with(Tls { client: None, ..right });
+        let nobody = vain(Tls { client: None, ..right });
         assert!(nobody.get("a").await.is_err());
         assert!(!matches!(nobody.transact(transaction(&[], vec![put("a", "2")])).await, Ok(Outcome::Committed(_))));
         assert_eq!(etcd.get("a").await.unwrap().entry, Some(entry("a", "1", revision)));

@@ -39,7 +39,9 @@ impl Database {
 
 fn serve(database: &Database) {
     loop {
-        database.free_segments_for_dump();
+        if database.replication.orders.are_waiting() {
+            database.free_segments_for_dump();
+        }
         // One dataset is saved or loaded at a time. Replicas that come meanwhile share the dump.
         let _busy = database.files.busy.lock();
         let orders = database.replication.orders.take();

@@ -42,6 +42,14 @@ pub enum SegmentState {
     Quarantined = 6,
 }
 
+/// A snapshot that reads the log while others write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SnapshotKind {
+    Checkpoint,
+    /// For a file or a replica. It ends early if writers need the segments that it keeps.
+    Dump,
+}
+
 /// Each of the two streams fills its own segments, so that records that survived a collection are not mixed with new data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentStream {
@@ -268,7 +276,7 @@ pub struct Segments {
     /// when it was last summed.
     data_max: AtomicU64,
     over: AtomicBool,
-    /// A snapshot is running that ends early if writers need the segments that it keeps.
+    /// Whether a [`SnapshotKind::Dump`] is running.
     is_dumping: AtomicBool,
     /// Number of segments, besides the reserve, that should be free or become free with the next checkpoint.
     ahead: AtomicU32,
@@ -781,13 +789,13 @@ mod tests {
         }
         assert_eq!((segments.free_count(), segments.quarantined_count()), (5, 8));
         assert!(!segments.wants_collection(), "the next checkpoint frees enough");
-        segments.set_snapshot(true, true);
+        segments.set_snapshot(Some(SnapshotKind::Dump));
         assert!(!segments.wants_collection());
         fill(2);
         assert!(segments.wants_collection(), "a writer would wait, so it ends the dump");
-        segments.set_snapshot(true, false);
+        segments.set_snapshot(Some(SnapshotKind::Checkpoint));
         assert!(!segments.wants_collection());
-        segments.set_snapshot(false, false);
+        segments.set_snapshot(None);
         segments.weigh(true);
         segments.set_quarantine(false);
         assert_eq!(segments.free_count(), 11);

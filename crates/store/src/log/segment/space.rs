@@ -34,7 +34,7 @@
 //! it starts there is a free segment for it. Several collections share one open segment, where large records may leave gaps, so
 //! each but the first needs two. New data never takes the last segments, the reserve.
 
-use super::{Heads, RESERVE, Segment, SegmentState, SegmentStream, Segments, Sums, number_of};
+use super::{Heads, RESERVE, Segment, SegmentState, SegmentStream, Segments, SnapshotKind, Sums, number_of};
 use std::sync::atomic::Ordering::Relaxed;
 
 /// How much room the log has for new data.
@@ -337,12 +337,11 @@ impl Segments {
         self.release_if_unneeded(&mut heads);
     }
 
-    /// Sets whether a snapshot is running. Segments that are emptied before its end are kept for it. `is_dump`: it ends early if writers
-    /// need them.
-    pub fn set_snapshot(&self, on: bool, is_dump: bool) {
+    /// Sets which snapshot is running. Segments that are emptied before its end are kept for it.
+    pub fn set_snapshot(&self, running: Option<SnapshotKind>) {
         let mut heads = self.heads.lock();
-        self.is_dumping.store(on && is_dump, Relaxed);
-        heads.snapshot = on;
+        self.is_dumping.store(running == Some(SnapshotKind::Dump), Relaxed);
+        heads.snapshot = running.is_some();
         self.release_if_unneeded(&mut heads);
     }
 
