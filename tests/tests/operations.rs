@@ -210,6 +210,23 @@ fn the_copies_of_a_lost_node_come_anew_on_others() {
     (0..100).for_each(|number| assert_eq!(read(&mut client, number), format!("\"{number}\"")));
     let shown = operate(&cluster, 0, &["cluster", "operations"]);
     assert!(shown.contains("the cluster"), "{shown}");
+
+    // A node that is forgotten takes its copies along. The shards get them back from a node with room, unless that is switched off.
+    operate(&cluster, 0, &["cluster", "settings", "--replace-after", "off"]);
+    cluster.members[2].start_node();
+    cluster.members[1].kill_node();
+    eventually("its primaries are named elsewhere", || {
+        primaries_on(&cluster, 0, "n2") == 0 && copies(&cluster, 0).len() == 6
+    });
+    let forget = ["cluster", "forget", "n2", "--yes", "n2"];
+    eventually("it is forgotten", || cluster.members[0].operator(&forget).is_ok());
+    eventually("its copies are gone", || copies(&cluster, 0).len() == 3);
+    operate(&cluster, 0, &["cluster", "settings", "--replace-after", "10m"]);
+    are_in_sync(&cluster, 0);
+    assert!(copies(&cluster, 0).iter().all(|copy| copy.node != "n2"));
+    let shown = operate(&cluster, 0, &["cluster", "operations"]);
+    assert!(shown.contains("add replicas"), "{shown}");
+    (0..100).for_each(|number| assert_eq!(read(&mut client, number), format!("\"{number}\"")));
 }
 
 /// Increments a counter through a node that starts anew meanwhile, so that the connection may end; returns what was acknowledged, and how many

@@ -6,9 +6,9 @@ use crate::calls::{Answers, ask_sets, is_as_recorded, peer};
 use crate::candidate::{Candidate, majority_is_away};
 use crate::desk::{begin_steps, new_operation};
 use crate::handover::hand_over;
-use crate::plans::{Wish, planned, successor};
+use crate::plans::{Wish, lacking, planned, successor};
 use base::clock::wall_ms;
-use cluster::ids::{CopyNumber, Epoch, NodeId, OperationId, ProcessId, ShardUid};
+use cluster::ids::{CopyNumber, DatabaseId, Epoch, NodeId, OperationId, ProcessId, ShardUid};
 use cluster::keys::Key;
 use cluster::records::{
     self, Assignment, Member, NodeRecord, OperationKind, OperationRecord, REPLACE_AFTER_S, Restarted, Role,
@@ -18,7 +18,7 @@ use cluster::view::{Revised, View};
 use membership::call::{Call, Reply};
 use membership::issuer::Issuer;
 use membership::records::{Change, RecordsError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
@@ -475,7 +475,25 @@ fn does_not_run(node: &str) -> String {
     format!("node {node} does not run")
 }
 
-// --- nodes that do not come back ---
+// --- copies that are gone for long ---
+
+/// Begins an operation that nobody has asked for. False: the records were not as in the view. The error says why there is nothing to begin.
+async fn begin(me: &Candidate, view: &View, leader: i64, wish: &Wish) -> Result<bool, String> {
+    let begun =
+        planned(view, me.workers, wish).and_then(|planned| begin_steps(view, new_operation(), &planned, "the cluster"));
+    let change = begun.map_err(|why| why.to_string())?.given(&Key::Leader.to_string(), leader);
+    match (me.issuer)().records.change(change).await {
+        Ok(_) => Ok(true),
+        Err(RecordsError::Conflict | RecordsError::Unknown(_)) => Ok(false),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// For how long a node must not have run until its copies come anew. `None`: the cluster makes no copies by itself.
+fn replace_after_ms(view: &View) -> Option<u64> {
+    let set = view.settings.as_ref().and_then(|settings| settings.replace_after_s).unwrap_or(REPLACE_AFTER_S);
+    (set > 0 && majority_is_away(view).is_none()).then(|| set.saturating_mul(1_000))
+}
 
 /// Which nodes have not run for so long that their copies come anew on others.
 #[derive(Default)]
@@ -488,16 +506,12 @@ struct Lost {
 
 impl Lost {
     fn due(&mut self, view: &View, now_ms: u64) -> Vec<NodeId> {
-        let set = view.settings.as_ref().and_then(|settings| settings.replace_after_s);
-        let after_ms = set.unwrap_or(REPLACE_AFTER_S).saturating_mul(1_000);
         self.nodes.retain(|node, _| view.nodes.contains_key(node) && !view.live.contains_key(node));
         self.said.retain(|node, _| self.nodes.contains_key(node));
         for (&id, _) in view.nodes.iter().filter(|(id, node)| node.role == Role::Data && !view.live.contains_key(id)) {
             self.nodes.entry(id).or_insert((now_ms, 0));
         }
-        if after_ms == 0 || majority_is_away(view).is_some() {
-            return Vec::new();
-        }
+        let Some(after_ms) = replace_after_ms(view) else { return Vec::new() };
         let is_due =
             |(since_ms, again_ms): (u64, u64)| now_ms >= since_ms.saturating_add(after_ms) && now_ms >= again_ms;
         let has_copies = |node: NodeId| view.shards_on(node).any(|(_, record)| record.assignments.len() > 1);
@@ -512,25 +526,61 @@ impl Lost {
     async fn replace(&mut self, me: &Candidate, view: &View, leader: i64, now_ms: u64) {
         for id in self.due(view, now_ms) {
             let node = view.node_name(id);
-            let wish = Wish::Replace { node: id.to_string() };
-            let begun = planned(view, me.workers, &wish)
-                .and_then(|planned| begin_steps(view, new_operation(), &planned, "the cluster"));
-            let why = match begun {
-                Ok(change) => {
-                    let change = change.given(&Key::Leader.to_string(), leader);
-                    match (me.issuer)().records.change(change).await {
-                        Ok(_) => {
-                            tracing::warn!("node {node} has not run for long: its copies come anew on other nodes");
-                            continue;
-                        }
-                        Err(RecordsError::Conflict | RecordsError::Unknown(_)) => continue,
-                        Err(error) => error.to_string(),
-                    }
+            match begin(me, view, leader, &Wish::Replace { node: id.to_string() }).await {
+                Ok(true) => tracing::warn!("node {node} has not run for long: its copies come anew on other nodes"),
+                Ok(false) => {}
+                Err(why) if self.said.get(&id) == Some(&why) => {}
+                Err(why) => {
+                    tracing::warn!("node {node} has not run for long, and its copies do not come anew: {why}");
+                    self.said.insert(id, why);
                 }
-                Err(why) => why.to_string(),
-            };
-            if self.said.get(&id) != Some(&why) {
-                tracing::warn!("node {node} has not run for long, and its copies do not come anew: {why}");
+            }
+        }
+    }
+}
+
+/// Databases whose shards have fewer copies than they should, because nodes were forgotten.
+#[derive(Default)]
+struct Lacking {
+    /// When it is tried again.
+    again_ms: BTreeMap<DatabaseId, u64>,
+    /// Why that was not possible.
+    said: BTreeMap<DatabaseId, String>,
+}
+
+impl Lacking {
+    /// One at a time: the copies of one take the room that another one would plan with.
+    fn due(&mut self, view: &View, now_ms: u64, wall_ms: u64) -> Option<DatabaseId> {
+        let lacking: BTreeSet<DatabaseId> =
+            view.databases.keys().filter(|id| !lacking(view, **id).is_empty()).copied().collect();
+        self.again_ms.retain(|id, _| lacking.contains(id));
+        self.said.retain(|id, _| lacking.contains(id));
+        let after_ms = replace_after_ms(view)?;
+        // An operator who has ended it wants it to stay so for a while.
+        let was_aborted = |id: DatabaseId| {
+            view.operations.values().any(|operation| {
+                let is_its = operation.kind == OperationKind::AddReplicas && operation.database == Some(id);
+                let ended_ms = operation.ended_ms.filter(|_| is_its && operation.aborted_by.is_some());
+                ended_ms.is_some_and(|ended_ms| wall_ms < ended_ms.saturating_add(after_ms))
+            })
+        };
+        let is_due =
+            |id: &DatabaseId| self.again_ms.get(id).is_none_or(|again_ms| now_ms >= *again_ms) && !was_aborted(*id);
+        let due = lacking.into_iter().find(is_due)?;
+        self.again_ms.insert(due, now_ms + AGAIN_MS);
+        Some(due)
+    }
+
+    async fn add(&mut self, me: &Candidate, view: &View, leader: i64, now_ms: u64) {
+        let Some(id) = self.due(view, now_ms, wall_ms()) else { return };
+        let spec = view.databases[&id].spec.as_ref();
+        let name = spec.map_or_else(|| id.to_string(), |spec| spec.name.to_string());
+        match begin(me, view, leader, &Wish::AddMissing { database: id }).await {
+            Ok(true) => tracing::warn!("shards of database '{name}' lack copies, which come anew"),
+            Ok(false) => {}
+            Err(why) if self.said.get(&id) == Some(&why) => {}
+            Err(why) => {
+                tracing::warn!("shards of database '{name}' lack copies, which do not come anew: {why}");
                 self.said.insert(id, why);
             }
         }
@@ -542,10 +592,11 @@ impl Lost {
 /// Carries out what operators have asked for, for as long as this node leads. Returns when another node is to lead.
 pub async fn carry_out(me: &Candidate, leader: i64) {
     let mut view = me.view.clone();
-    let (begun, mut lost) = (Instant::now(), Lost::default());
+    let (begun, mut lost, mut lacking) = (Instant::now(), Lost::default(), Lacking::default());
     loop {
         let seen = view.borrow_and_update().clone();
         lost.replace(me, &seen, leader, begun.elapsed().as_millis() as u64).await;
+        lacking.add(me, &seen, leader, begun.elapsed().as_millis() as u64).await;
         let mut running: Vec<(&OperationId, &Revised<OperationRecord>)> = seen
             .operations
             .iter()

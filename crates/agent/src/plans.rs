@@ -4,7 +4,9 @@
 use crate::change_error::{ChangeError, find};
 use cluster::ids::{DatabaseId, NodeId, ShardNumber, ShardUid, shard_uid};
 use cluster::placement::{Change as PlacementChange, Condition, Layout, Plan, PlanError, Request, plan};
-use cluster::records::{Assignment, NodeRecord, OperationKind, OperationRecord, Role, ShardRecord, Step, StepKind};
+use cluster::records::{
+    Assignment, DatabaseState, NodeRecord, OperationKind, OperationRecord, Role, ShardRecord, Step, StepKind,
+};
 use cluster::view::{Revised, View};
 use std::collections::BTreeSet;
 
@@ -21,6 +23,8 @@ pub enum Wish {
     Move { shard: String, to: String, from: Option<String> },
     /// The copies of a node that does not run come anew on other nodes.
     Replace { node: String },
+    /// The shards of a database get the copies that they lack, because nodes were forgotten.
+    AddMissing { database: DatabaseId },
     /// The processes of these nodes start anew one after the other; without names, of all.
     Restart { nodes: Vec<String> },
 }
@@ -66,6 +70,7 @@ pub fn planned(view: &View, workers: u64, wish: &Wish) -> Result<Planned, Change
         Wish::Undrain { node } => undrain(view, workers, node)?,
         Wish::Move { shard, to, from } => move_copy(view, workers, shard, to, from.as_deref())?,
         Wish::Replace { node } => replace(view, workers, node)?,
+        Wish::AddMissing { database } => add_missing(view, workers, *database)?,
         Wish::Restart { nodes } => restart(view, nodes)?,
     };
     if let Some(why) = in_the_way(view, &planned) {
@@ -82,6 +87,9 @@ fn in_the_way(view: &View, planned: &Planned) -> Option<String> {
     running.into_iter().find_map(|(id, operation)| {
         // To undrain a node ends that it is drained.
         if planned.kind == OperationKind::Undrain && is_drain_of(operation, planned.node) {
+            return None;
+        }
+        if planned.kind == OperationKind::AddReplicas && !hinders_new_copies(operation) {
             return None;
         }
         let both_restart = operation.kind == OperationKind::Restart && planned.kind == OperationKind::Restart;
@@ -325,15 +333,7 @@ fn replace(view: &View, workers: u64, name: &str) -> Result<Planned, ChangeError
             planned.steps.push(Step::moving(shard, id, to));
         }
     }
-    // The new copies take their part of the primaries when they are there.
-    let is_replaced = |shard: ShardUid| planned.steps.iter().any(|step| step.shard == Some(shard));
-    let switches = plan.changes.iter().filter_map(|change| match *change {
-        PlacementChange::SwitchOver { shard, to } if is_replaced(shard) || view.shard(shard)?.on(to).is_some() => {
-            Some(Step::switch_over(shard, to))
-        }
-        _ => None,
-    });
-    let switches: Vec<Step> = switches.collect();
+    let switches = switches_of_new(view, &plan, &planned.steps);
     for shard in &plan.without_primary {
         let shown = view.shard_name(*shard);
         planned.notes.push(match view.shard(*shard).is_some_and(|record| record.assignments.len() > 1) {
@@ -346,6 +346,69 @@ fn replace(view: &View, workers: u64, name: &str) -> Result<Planned, ChangeError
     planned.notes.extend(plan.missing.iter().map(|missing| in_words_of(view, missing.to_string(), missing.shard)));
     match planned.steps.is_empty() {
         true if planned.notes.is_empty() => Err(ChangeError::Busy(format!("node '{name}' has no copies"))),
+        true => Err(ChangeError::NoRoom(planned.notes.join("; "))),
+        false => {
+            planned.steps.extend(switches);
+            Ok(planned)
+        }
+    }
+}
+
+/// The new copies of these steps take their part of the primaries when they are there.
+fn switches_of_new(view: &View, plan: &Plan, steps: &[Step]) -> Vec<Step> {
+    let has_new = |shard: ShardUid| steps.iter().any(|step| step.shard == Some(shard));
+    let switches = plan.changes.iter().filter_map(|change| match *change {
+        PlacementChange::SwitchOver { shard, to } if has_new(shard) || view.shard(shard)?.on(to).is_some() => {
+            Some(Step::switch_over(shard, to))
+        }
+        _ => None,
+    });
+    switches.collect()
+}
+
+/// A drain may wait for just these copies.
+fn hinders_new_copies(operation: &OperationRecord) -> bool {
+    operation.ended_ms.is_none() && operation.has_steps() && operation.kind != OperationKind::Drain
+}
+
+/// The shards of a database that have fewer copies than it wants, and can give their datasets to others now.
+pub fn lacking(view: &View, id: DatabaseId) -> BTreeSet<ShardUid> {
+    let Some(database) = view.databases.get(&id) else { return BTreeSet::new() };
+    let Some(spec) = &database.spec else { return BTreeSet::new() };
+    if !matches!(spec.state, DatabaseState::Serving | DatabaseState::Paused) {
+        return BTreeSet::new();
+    }
+    let copies = spec.definition.known.replicas as usize + 1;
+    let hindering = view.operations.values().filter(|operation| hinders_new_copies(operation));
+    let busy: BTreeSet<ShardUid> =
+        hindering.flat_map(|operation| &operation.steps[operation.done..]).filter_map(|step| step.shard).collect();
+    let lacks = |(number, record): (&ShardNumber, &Revised<ShardRecord>)| {
+        let uid = shard_uid(id, *number);
+        let lacks = record.assignments.len() < copies && view.is_served(record) && !busy.contains(&uid);
+        lacks.then_some(uid)
+    };
+    database.shards.iter().filter_map(lacks).collect()
+}
+
+fn add_missing(view: &View, workers: u64, id: DatabaseId) -> Result<Planned, ChangeError> {
+    let found = view.databases.get(&id).and_then(|database| database.spec.as_ref());
+    let spec = found.ok_or_else(|| ChangeError::NotFound(format!("database {id}")))?;
+    let mut planned = Planned { database: Some(id), ..Planned::new(OperationKind::AddReplicas, spec.name.as_str()) };
+    let plan = try_plan(view, &without_lost(view, workers), &Request::AddMissing { database: id })?;
+    let lacking = lacking(view, id);
+    for change in &plan.changes {
+        if let PlacementChange::Add { shard, to } = *change
+            && lacking.contains(&shard)
+        {
+            planned.steps.push(Step::adding(shard, to));
+        }
+    }
+    let switches = switches_of_new(view, &plan, &planned.steps);
+    planned.notes.extend(plan.missing.iter().map(|missing| in_words_of(view, missing.to_string(), missing.shard)));
+    match planned.steps.is_empty() {
+        true if planned.notes.is_empty() => {
+            Err(ChangeError::Busy(format!("no shard of '{}' lacks a copy that could be made now", spec.name)))
+        }
         true => Err(ChangeError::NoRoom(planned.notes.join("; "))),
         false => {
             planned.steps.extend(switches);

@@ -393,7 +393,8 @@ fn nodes(reply: &Value) -> String {
 fn forgetting(plan: &Value) -> String {
     let lost = list(&plan["lost"]);
     if lost.is_empty() {
-        return format!("{} has no shards: nothing would be lost; nothing was changed\n", text(&plan["node"]));
+        let node = text(&plan["node"]);
+        return format!("{node} has no shard's primary: nothing would be lost; nothing was changed\n");
     }
     let row = |shard: &Value| {
         let left = match shard["left"].as_str() {

@@ -530,6 +530,7 @@ impl Record for ShardRecord {
 pub enum OperationKind {
     Create,
     Resize,
+    /// Shards get the copies that they lack.
     AddReplicas,
     /// Other copies of a database's shards become the primaries.
     SwitchOver,
@@ -656,6 +657,10 @@ pub struct Step {
 impl Step {
     pub fn switch_over(shard: ShardUid, to: NodeId) -> Step {
         Step { shard: Some(shard), ..Step::to(StepKind::SwitchOver, to) }
+    }
+
+    pub fn adding(shard: ShardUid, to: NodeId) -> Step {
+        Step { shard: Some(shard), ..Step::to(StepKind::Add, to) }
     }
 
     pub fn moving(shard: ShardUid, from: NodeId, to: NodeId) -> Step {

@@ -4,7 +4,7 @@ use crate::scene::{node, spec};
 use base::random::SplitMix64;
 use cluster::failover::{CopyAnswer, Report};
 use cluster::ids::{DatabaseId, Incarnation, ShardNumber, shard_uid};
-use cluster::records::{LeaderRecord, SettingsRecord};
+use cluster::records::{DatabaseState, LeaderRecord, SettingsRecord, SpecRecord};
 use std::ops::Deref;
 
 const DATABASE: DatabaseId = DatabaseId([7; 10]);
@@ -395,6 +395,69 @@ fn the_copies_of_a_lost_node_are_replaced_after_the_time_that_is_set() {
     let mut lost = Lost::default();
     assert_eq!(after(&mut lost, 0), []);
     assert_eq!(after(&mut lost, 10_000), []);
+}
+
+#[test]
+fn shards_get_the_copies_back_that_were_forgotten_with_their_node() {
+    let scene = Scene::new(1);
+    let due = |lacking: &mut Lacking, ms| lacking.due(&scene.view(), ms, ms);
+    let mut lacking = Lacking::default();
+    assert_eq!(due(&mut lacking, 0), None);
+    scene.ends(2);
+    scene.settle();
+    for number in 0..SHARDS {
+        scene.put(Key::Shard(DATABASE, ShardNumber(number)), &scene.shard(number).without(node(2)));
+    }
+    scene.change(Change::default().delete(&Key::Node(node(2)).to_string())).unwrap();
+    // No data move by themselves where that is switched off, and while most nodes are away.
+    scene.put(Key::Settings, &SettingsRecord { replace_after_s: Some(0), unknown: Unknown::new() });
+    assert_eq!(due(&mut lacking, 0), None);
+    scene.put(Key::Settings, &SettingsRecord { replace_after_s: Some(600), unknown: Unknown::new() });
+    (3..=4).for_each(|number| scene.ends(number));
+    assert_eq!(due(&mut lacking, 0), None);
+    let add = Wish::AddMissing { database: DATABASE };
+    let refused = scene.plan(&add).unwrap_err();
+    assert!(refused.contains("no node takes a copy of shard 0 of database orders"), "{refused}");
+    (3..=4).for_each(|number| scene.runs(number, number));
+
+    assert_eq!(due(&mut lacking, 1_000), Some(DATABASE));
+    assert_eq!(due(&mut lacking, 1_100), None, "it is tried again later");
+    let planned = scene.begin(&add);
+    let adds = planned.steps.iter().filter(|step| step.kind == StepKind::Add);
+    assert_eq!((planned.kind, adds.count()), (OperationKind::AddReplicas, 2));
+    assert_eq!(due(&mut lacking, 1_000_000), None, "it is under way");
+    assert!(scene.plan(&add).unwrap_err().contains("no shard of 'orders' lacks a copy"));
+    scene.step(&scene.view());
+    scene.abort();
+    assert!(scene.carry_out().error.unwrap().starts_with("aborted by bob"));
+    assert!((0..SHARDS).any(|number| scene.shard(number).assignments.len() == 1));
+    let ended_ms = scene.operation().ended_ms.unwrap();
+    assert_eq!(lacking.due(&scene.view(), 2_000_000, ended_ms + 599_999), None, "an operator has ended it");
+    assert_eq!(lacking.due(&scene.view(), 2_000_000, ended_ms + 600_000), Some(DATABASE));
+
+    // A drain that waits for a copy does not keep it away.
+    scene.change(Change::default().delete(&Key::Operation(scene.operation).to_string())).unwrap();
+    scene.put(Key::Node(node(1)), &NodeRecord { is_draining: true, ..(*scene.view().nodes[&node(1)].record).clone() });
+    scene.begin(&add);
+    assert_eq!(scene.carry_out().error, None);
+    for number in 0..SHARDS {
+        let (primary, others) = scene.nodes(number);
+        assert!(others.len() == 1 && primary != others[0], "{:?}", scene.shard(number));
+    }
+    assert_eq!(due(&mut lacking, 9_000_000), None);
+
+    // Nothing is copied from a primary that does not run, and nothing for a database that goes.
+    let scene = Scene::new(1);
+    scene.put(Key::Shard(DATABASE, ShardNumber(0)), &scene.shard(0).without(node(2)));
+    let due = || Lacking::default().due(&scene.view(), 0, 0);
+    assert_eq!(due(), Some(DATABASE));
+    scene.ends(1);
+    assert_eq!(due(), None);
+    scene.runs(1, 1);
+    let mut spec = SpecRecord::clone(scene.view().databases[&DATABASE].spec.as_ref().unwrap());
+    spec.state = DatabaseState::Deleting;
+    scene.put(Key::Spec(DATABASE), &spec);
+    assert_eq!(due(), None);
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub enum ClusterAction {
         #[command(flatten)]
         connection: Connection,
     },
-    /// List what operators have asked of the cluster, and how far each node is
+    /// List what operators have asked of the cluster, and how far each node is, and failovers
     Operations {
         #[command(flatten)]
         connection: Connection,

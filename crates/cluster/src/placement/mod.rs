@@ -90,6 +90,8 @@ pub enum Request {
     Resize { database: DatabaseId, needs: Resources },
     /// Shards get more copies, each of which takes so much: the database's limits are divided among more.
     AddReplicas { database: DatabaseId, copies: u32, needs: Resources },
+    /// Shards of the database that lack copies, because the nodes of these were removed from the cluster, get new ones as far as there is room.
+    AddMissing { database: DatabaseId },
     /// Each copy leaves the node.
     Drain { node: NodeId },
     /// The node is lost. Its copies come anew on other nodes, as far as these have room. Failovers come before: a shard whose primary
@@ -140,7 +142,7 @@ pub struct Plan {
     pub bytes: u64,
     /// Nodes by id, databases by id, shards by number.
     pub after: Layout,
-    /// Copies of a lost node for which there is no room.
+    /// Copies for which there is no room: of a lost node, or that shards lack.
     pub missing: Vec<Refusal>,
     /// Shards of a lost node without another copy, or without a primary on another node yet.
     pub without_primary: Vec<ShardUid>,
@@ -198,6 +200,10 @@ pub fn plan(layout: &Layout, request: &Request) -> Result<Plan, PlanError> {
                 return Err(PlanError::Layout(format!("{copies} copies are not from {} to {most}", before + 1)));
             }
             resize(&mut state, database, *copies, *needs, &mut draft)?;
+        }
+        Request::AddMissing { database } => {
+            let database = state.find_database(*database)?;
+            add_missing(&mut state, database, &mut draft);
         }
         Request::Drain { node } => {
             let node = state.find_node(*node)?;
@@ -357,6 +363,12 @@ fn resize(
         draft.changes.push(resized);
     }
     Ok(())
+}
+
+fn add_missing(state: &mut PlacementState, database: usize, draft: &mut Draft) {
+    let (placed, missing) = place::add_missing(state, database);
+    placed.into_iter().for_each(|(shard, to)| draft.add(state, shard, to));
+    draft.missing = missing.into_iter().map(|shard| Refusal::of_new(state, shard)).collect();
 }
 
 fn replace(state: &mut PlacementState, node: usize, draft: &mut Draft) {

@@ -84,6 +84,29 @@ fn most_slots(state: &PlacementState, shard: usize, caps: &[Resources], remainin
     })
 }
 
+/// Gives shards of the database the copies that they lack: shards with the nodes of these, and shards for which there is no room.
+pub fn add_missing(state: &mut PlacementState, database: usize) -> (Vec<(usize, usize)>, Vec<usize>) {
+    let (before, lacking) = (state.clone(), state.lacking(database));
+    if let Ok(placed) = place_all(state, &lacking) {
+        return (placed, Vec::new());
+    }
+    *state = before;
+    let caps = state.capacities();
+    let copies = state.databases[database].copies as usize;
+    let (mut placed, mut missing) = (Vec::new(), Vec::new());
+    for shard in lacking {
+        while state.shards[shard].nodes.len() < copies {
+            let Some(node) = roomiest(state, shard, None, &caps) else {
+                missing.push(shard);
+                break;
+            };
+            state.put(shard, node);
+            placed.push((shard, node));
+        }
+    }
+    (placed, missing)
+}
+
 /// Gives the copies of a lost node new places, the largest first: shards with their new nodes, and shards for which there is no room.
 /// A shard whose primary was lost gets no copy.
 pub fn replace_copies(state: &mut PlacementState, lost: usize) -> (Vec<(usize, usize)>, Vec<usize>) {

@@ -211,6 +211,26 @@ fn copies_of_a_lost_node_come_anew_where_there_is_room() {
 }
 
 #[test]
+fn copies_that_shards_lack_come_where_there_is_room() {
+    let mut layout = nodes(&["1", "2", "3"], of(4 * GB, 0));
+    let shards = vec![shard(0, 5, &[0]), shard(1, 6, &[1, 0]), shard(2, 7, &[1])];
+    layout.databases = vec![DatabaseCopies { id: database(1), needs: of(GB, 0), copies: 2, zones: Vec::new(), shards }];
+    layout.nodes[2].capacity = of(GB, 0);
+    layout.nodes[0].condition = Condition::Draining;
+    let request = Request::AddMissing { database: database(1) };
+    let plan = checked(&layout, &request);
+    let added: Vec<_> = plan.changes.iter().filter(|change| matches!(change, Change::Add { .. })).collect();
+    assert_eq!((added.len(), plan.missing.len()), (2, 0), "{:?}", plan.changes);
+    assert_eq!(plan.bytes, 12);
+    assert_eq!(checked(&plan.after, &request).changes, []);
+    // Shard 0 gets one on node b, and none is left for shard 2, which has b.
+    layout.nodes[2].condition = Condition::Lost;
+    let plan = checked(&layout, &request);
+    assert_eq!(plan.missing.len(), 1);
+    assert!(plan.missing[0].to_string().contains("node a"), "{}", plan.missing[0]);
+}
+
+#[test]
 fn shards_that_only_a_lost_node_had_come_anew_or_nothing_is_given_up() {
     let mut layout = nodes(&["1", "2", "3"], of(4 * GB, 0));
     layout.databases = vec![DatabaseCopies {
@@ -364,7 +384,7 @@ fn random_request(random: &mut SplitMix64, layout: &Layout) -> Request {
     let node = layout.nodes[random.index(layout.nodes.len())].id;
     let databases = &layout.databases;
     let database = (!databases.is_empty()).then(|| databases[random.index(databases.len())].clone());
-    match (random.below(6), database) {
+    match (random.below(7), database) {
         (0, Some(database)) => Request::Resize { database: database.id, needs: random_needs(random) },
         (1, Some(database)) => {
             Request::AddReplicas { database: database.id, copies: database.copies + 1, needs: random_needs(random) }
@@ -372,10 +392,19 @@ fn random_request(random: &mut SplitMix64, layout: &Layout) -> Request {
         (2, _) => Request::Drain { node },
         (3, _) => Request::Replace { node },
         (4, _) => Request::Rebalance,
+        (5, Some(database)) => Request::AddMissing { database: database.id },
         _ => {
             let index = 100 + random.below(100) as u8;
             random_create(random, index)
         }
+    }
+}
+
+/// Their nodes were removed from the cluster.
+fn lose_replicas(random: &mut SplitMix64, layout: &mut Layout, database: DatabaseId) {
+    let database = layout.databases.iter_mut().find(|other| other.id == database).unwrap();
+    for shard in &mut database.shards {
+        shard.replicas.retain(|_| random.below(2) == 0);
     }
 }
 
@@ -388,6 +417,9 @@ fn every_plan_keeps_the_rules() {
         let mut layout = random_layout(&mut random);
         for round in 0..6 {
             let request = random_request(&mut random, &layout);
+            if let Request::AddMissing { database } = request {
+                lose_replicas(&mut random, &mut layout, database);
+            }
             match plan(&layout, &request) {
                 Ok(found) => {
                     planned += 1;

@@ -184,6 +184,11 @@ pub fn checked(before: &Layout, request: &Request) -> Plan {
             let left = copies.needs.keys().filter(|&&(_, other)| other == node).count();
             assert_eq!(left, plan.missing.len() + plan.without_primary.len());
         }
+        Request::AddMissing { database } => {
+            let database = after.databases.iter().find(|other| other.id == database).unwrap();
+            let lacking = database.shards.iter().filter(|shard| shard.replicas.len() + 1 < database.copies as usize);
+            assert_eq!(lacking.count(), plan.missing.len());
+        }
         Request::Rebalance => assert!(plan.tolerance_percent.is_some()),
         _ => {}
     }
