@@ -107,7 +107,11 @@ impl Promises {
     pub fn renew(&self) -> Result<(), String> {
         let mut incarnation = [0; 8];
         random::fill(&mut incarnation);
-        self.keep(|memory| memory.incarnation = Incarnation(incarnation))
+        let kept = self.keep(|memory| memory.incarnation = Incarnation(incarnation));
+        // If that cannot be made durable, nobody takes this process for the copy that it was all the same; and the next one, which finds
+        // on disk that the copy acknowledges, renews it.
+        self.state.lock().memory.incarnation = Incarnation(incarnation);
+        kept
     }
 
     /// Called before anything is acknowledged that only memory has.

@@ -287,6 +287,13 @@ impl ShardCopy {
             let changed = || Err("the shard's record has changed meanwhile".to_owned());
             handover.outcome.send_replace(Some(if follows { Ok(()) } else { changed() }));
         }
+        // A promotion waits for room for what was received, for ever if there is none. Whoever is not to be the primary any more gives that up.
+        if matches!(assigned, Assigned::Follow(_) | Assigned::Rest | Assigned::End)
+            && let Some(following) = self.database.replication.role.following()
+            && following.command() == FollowerCommand::Promote
+        {
+            following.send(FollowerCommand::Stop);
+        }
         (shared.assigned, shared.wanted, shared.trouble) = (assigned, None, None);
         shared.number += 1;
         drop(shared);
