@@ -22,7 +22,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 use store::page_import::PAGES_CAPA;
@@ -215,8 +215,16 @@ impl Link {
 
     /// Clients must not get old data if the configuration says so.
     fn publish_stale(&self) {
-        let is_up = self.following.state() == LinkState::Connected;
-        self.database.hub.clients.stale.store(!is_up && !self.config().replica.serves_stale, Relaxed);
+        // Who ends a thread that connects does not wait for it, so it may come here afterwards.
+        if self.following.command() != FollowerCommand::GoOn {
+            return;
+        }
+        let (is_up, stale) = (self.following.state() == LinkState::Connected, &self.database.hub.clients.stale);
+        stale.store(!is_up && !self.config().replica.serves_stale, SeqCst);
+        // The command may have come meanwhile, and what a primary has is not old.
+        if self.following.command() == FollowerCommand::Promote {
+            stale.store(false, SeqCst);
+        }
     }
 
     fn attempt(&self) -> Result<(), String> {
