@@ -155,6 +155,7 @@ fn finish(connection: &mut Connection) -> Result<(), End> {
     let announced = connection.work.as_ref().map_or(0, |work| work.batch.announced());
     // Before its bytes are received.
     if announced > 0
+        && !connection.session.repeats
         && let Err(too_much) = connection.worker.hub.dataset.memory.check_query(announced)
     {
         connection.refuse_query(too_much)?;

@@ -368,8 +368,10 @@ fn attend(
                 // Nothing can be waited for: the memory is there, or the command fails.
                 output.truncate(reply_from);
                 let bytes = session.claim.wanted;
-                let memory = &worker.hub.dataset.memory;
-                if !memory.ask_now(client_info, bytes - session.claim.granted) {
+                let (memory, missing) = (&worker.hub.dataset.memory, bytes - session.claim.granted);
+                if session.repeats {
+                    memory.take(client_info, missing);
+                } else if !memory.ask_now(client_info, missing) {
                     return Err(Stop::Error(memory.too_much(bytes).text().into()));
                 }
                 session.claim.granted = bytes;

@@ -124,6 +124,8 @@ struct Feed {
     /// The first offset of the stream that is not in `out` yet.
     next: u64,
     last_sent: Option<Instant>,
+    /// The journal's position that is to be safe before the stream up to this offset is sent.
+    awaited: Option<(u64, u64)>,
     timer: Pin<Box<Sleep>>,
     /// `Some`: it is a copy of the same shard.
     shard: Option<ShardFeed>,
@@ -226,6 +228,7 @@ impl Feed {
             shared: None,
             next: 0,
             last_sent: None,
+            awaited: None,
             timer: Box::pin(tokio::time::sleep(SIGN_OF_LIFE)),
             shard: None,
         };
@@ -456,8 +459,10 @@ impl Feed {
                 return Ok(Poll::Ready(()));
             }
             // A replica of the same shard holds in its memory what it has not applied, so that it can acknowledge it, and heartbeats do not
-            // wait behind it. It has the same limits, so it has memory for as much as the window is.
-            if self.next >= shard.applied + journaling.stream.window_bytes() as u64 {
+            // wait behind it. It has the same limits, so it has memory for as much as the window is; and what is larger cannot be applied
+            // before it is whole.
+            let window_end = shard.applied + journaling.stream.window_bytes() as u64;
+            if self.next >= window_end.max(journaling.stream.large_end()) {
                 // What the replica says wakes the link.
                 return Ok(Poll::Pending);
             }
@@ -478,11 +483,16 @@ impl Feed {
         if end <= self.next && journaling.stream.poll_news(self.next, client, cx).is_pending() {
             return Ok(Poll::Pending);
         }
-        // A replica must not get what this node could still lose: see `appendfsync always`. A command is in the journal before it is in the stream.
-        let end = journaling.stream.offset();
-        if worker.commit_waiter.poll_journal_safe(journaling.position(), cx).is_pending() {
+        // A replica must not get what this node could still lose: see `appendfsync always`. A command is in the journal before it is in the
+        // stream. The position that is waited for stays: while others write, the journal's end is never safe.
+        let (position, end) = *self.awaited.get_or_insert_with(|| {
+            let end = journaling.stream.offset();
+            (journaling.position(), end)
+        });
+        if worker.commit_waiter.poll_journal_safe(position, cx).is_pending() {
             return Ok(Poll::Pending);
         }
+        self.awaited = None;
         let max = SEND_BYTES_MAX.min(end.saturating_sub(self.next) as usize);
         let pieces = journaling.stream.read(self.next, max).map_err(|Gone| Ended::Gone)?;
         // If the stream was replaced by another, the links were ended before.
@@ -507,6 +517,8 @@ impl Feed {
                 Poll::Ready(received) => received?,
                 Poll::Pending => return Ok(()),
             }
+            // As in Redis, an empty line is a sign of life too: a replica that loads its dataset sends nothing else.
+            self.link.is_alive(connection.worker.refresh_now_ms());
         }
     }
 

@@ -290,6 +290,12 @@ impl Memory {
         self.is_free(client_info, bytes) || self.add_if(client_info, bytes, self.store.try_lend_now(bytes))
     }
 
+    /// Lends it to a connection that applies what was accepted elsewhere, even if clients would not get it: a command that is refused now
+    /// would be missing in the dataset.
+    pub fn take(&self, client_info: &ClientInfo, bytes: usize) {
+        self.hold(client_info, client_info.held_bytes.load(Relaxed) + bytes);
+    }
+
     /// Gives the connection bytes that it never waits for: see `free_bytes`. False: with these bytes, it would hold more than that.
     fn is_free(&self, client_info: &ClientInfo, bytes: usize) -> bool {
         let held = client_info.held_bytes.load(Relaxed);

@@ -143,13 +143,18 @@ impl Connection {
     fn poll_query_room(&mut self, bytes: usize, cx: &mut Context<'_>) -> Poll<Result<Result<usize, TooMuch>, End>> {
         let (announced, ahead) =
             self.work.as_ref().map_or((0, 0), |work| (work.batch.announced(), work.batch.ahead.mem_bytes()));
-        let memory = &self.worker.hub.dataset.memory;
-        if let Err(too_much) = memory.check_query(announced) {
+        let (memory, repeats) = (&self.worker.hub.dataset.memory, self.session.repeats);
+        if !repeats && let Err(too_much) = memory.check_query(announced) {
             return Poll::Ready(Ok(Err(too_much)));
         }
         // If memory is limited, the size that the client claims is charged to it, so its buffer may be as large as that.
         let bytes = if memory.bytes_max().is_some() { bytes.max(announced) } else { bytes };
         if bytes <= self.query_granted {
+            return Poll::Ready(Ok(Ok(bytes)));
+        }
+        if repeats {
+            memory.take(&self.client_info, (bytes - self.query_granted).saturating_sub(ahead));
+            self.query_granted = bytes;
             return Poll::Ready(Ok(Ok(bytes)));
         }
         // Most of a long command becomes an object while the command is still held. What has arrived already is charged.
@@ -329,6 +334,10 @@ impl Connection {
             return Poll::Ready(Err(end));
         }
         let (memory, claim) = (&self.worker.hub.dataset.memory, self.session.claim);
+        if self.session.repeats {
+            memory.take(&self.client_info, claim.wanted - claim.granted);
+            return Poll::Ready(Ok(Ok(())));
+        }
         if let Err(too_much) = memory.check(Need { bytes: claim.wanted, room: claim.room }) {
             return Poll::Ready(Ok(Err(too_much)));
         }

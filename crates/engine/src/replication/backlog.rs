@@ -9,7 +9,8 @@
 //! ```
 //!
 //! The file is circular: a byte lies at its offset modulo the capacity. A thread writes from the window to the file, in portions. If it is
-//! too slow, the window goes on without it, and the backlog begins behind what is lost: nobody waits for the file.
+//! too slow, the window goes on without it, and the backlog begins behind what is lost: nobody waits for the file. But what is larger than the
+//! window when it is added stays in RAM until the file has it: readers that have everything before it must get it.
 //!
 //! The window is a list of pieces whose bytes never change, and the *tail*, to which the stream is added. A piece shares its memory with
 //! those who send it or write it to the file. So a byte of the stream is copied once, when it is added.
@@ -57,6 +58,8 @@ pub struct Backlog {
     /// The file has the bytes before this offset, and the thread may be writing the next portion.
     spilled: u64,
     end: u64,
+    /// The last addition that was larger than the window, and what was in the window before it, as far as only RAM has that.
+    large: Range<u64>,
 }
 
 struct Piece {
@@ -98,11 +101,16 @@ impl Backlog {
         let capacity = file.as_ref().map_or(0, |(_, bytes)| (*bytes).max(4 * PORTION_BYTES));
         let file = file.map(|(file, _)| Arc::new(file));
         let (pieces, tail) = (VecDeque::new(), BytesMut::new());
-        Backlog { pieces, tail, window_bytes, file, capacity, file_from: from, spilled: from, end: from }
+        Backlog { pieces, tail, window_bytes, file, capacity, file_from: from, spilled: from, end: from, large: 0..0 }
     }
 
     pub fn end(&self) -> u64 {
         self.end
+    }
+
+    /// Where the last addition ends that was larger than the window. 0: none was.
+    pub fn large_end(&self) -> u64 {
+        self.large.end
     }
 
     /// What the window takes in RAM, when it is full.
@@ -117,8 +125,10 @@ impl Backlog {
 
     /// The first offset that the window has.
     fn window_from(&self) -> u64 {
+        let usual = self.end.saturating_sub(self.kept_bytes() as u64);
+        let from = if self.large.is_empty() { usual } else { usual.min(self.large.start) };
         // The window may have begun later than its size allows.
-        self.end.saturating_sub(self.kept_bytes() as u64).max(self.file_from)
+        from.max(self.file_from)
     }
 
     /// The offsets whose bytes can be read.
@@ -141,9 +151,14 @@ impl Backlog {
 
     #[cold]
     fn push_into_blocks(&mut self, bytes: &[u8]) {
+        let kept = self.kept_bytes() as u64;
+        if bytes.len() as u64 > kept {
+            // Of an earlier one that the file does not have yet, only the end stays: RAM must not fill up because a file is slow.
+            let from = self.window_from().max(self.end.saturating_sub(kept));
+            self.large = from..self.end + bytes.len() as u64;
+        }
         self.end += bytes.len() as u64;
-        // Of a value that is longer than the window, the end stays.
-        let mut bytes = &bytes[bytes.len().saturating_sub(self.kept_bytes())..];
+        let mut bytes = bytes;
         while !bytes.is_empty() {
             if self.tail.len() == self.tail.capacity() {
                 self.cut_tail(self.end - bytes.len() as u64);
@@ -153,7 +168,16 @@ impl Backlog {
             self.tail.extend_from_slice(now);
             bytes = later;
         }
-        let from = self.end.saturating_sub(self.kept_bytes() as u64);
+        if self.end - self.large.end >= kept {
+            // Without a file, the window has gone on.
+            self.large.start = self.large.end;
+        }
+        self.trim();
+    }
+
+    /// Drops what is not in the window.
+    fn trim(&mut self) {
+        let from = self.window_from();
         while self.pieces.front().is_some_and(|piece| piece.end() <= from) {
             self.pieces.pop_front();
         }
@@ -189,6 +213,8 @@ impl Backlog {
             // If the window has lost the portion while it was written, the file begins anew behind it.
             Ok(()) if self.is_of(&portion.file) && self.spilled == portion.range.start => {
                 self.spilled = portion.range.end;
+                self.large.start = self.large.end.min(self.large.start.max(self.spilled));
+                self.trim();
             }
             Err(_) if self.is_of(&portion.file) => self.file = None,
             _ => {}
@@ -321,7 +347,7 @@ mod tests {
         backlog.push(&bytes(0..PORTION_BYTES));
         let slow = backlog.portion().unwrap();
         let end = PORTION_BYTES + KEPT + 7;
-        backlog.push(&bytes(PORTION_BYTES..end));
+        (PORTION_BYTES..end).step_by(1000).for_each(|from| backlog.push(&bytes(from..end.min(from + 1000))));
         backlog.spilled(&slow, &slow.write());
         assert_eq!(backlog.range(), end - KEPT..end);
         spill(&mut backlog);
@@ -337,11 +363,51 @@ mod tests {
         let mut backlog = Backlog::new(WINDOW, None, 5);
         backlog.push(&bytes(5..10));
         assert_eq!((backlog.range(), read(&mut backlog, 7, 100)), (5..10, Ok(bytes(7..10))));
-        // Longer than the window.
-        backlog.push(&bytes(10..2 * WINDOW as u64));
-        let range = 2 * WINDOW as u64 - KEPT..2 * WINDOW as u64;
+        let end = 2 * WINDOW as u64;
+        (10..end).step_by(50).for_each(|from| backlog.push(&bytes(from..end.min(from + 50))));
+        let range = end - KEPT..end;
         assert_eq!(backlog.range(), range);
         assert_eq!(read(&mut backlog, range.start, 9), Ok(bytes(range.start..range.start + 9)));
+    }
+
+    /// Once such a value ended the links of all replicas, each of which needed the whole dataset then.
+    #[test]
+    fn who_has_all_before_it_gets_what_is_larger_than_the_window() {
+        let (file, large) = (tempfile::tempfile().unwrap(), 10 * WINDOW as u64);
+        for file in [None, Some((file, 64 * PORTION_BYTES))] {
+            let is_spilled = file.is_some();
+            let mut backlog = Backlog::new(WINDOW, file, 0);
+            assert_eq!(backlog.large_end(), 0);
+            let before = KEPT / 100 * 100;
+            (0..before).step_by(100).for_each(|from| backlog.push(&bytes(from..from + 100)));
+            let end = before + large;
+            backlog.push(&bytes(before..end));
+            assert_eq!((backlog.range(), backlog.large_end()), (0..end, end));
+            assert!(read(&mut backlog, 7, usize::MAX).unwrap() == bytes(7..end));
+            // What the file has is no more in RAM.
+            spill(&mut backlog);
+            let in_ram = backlog.pieces.iter().map(|piece| piece.bytes.len()).sum::<usize>() + backlog.tail.len();
+            assert_eq!(in_ram <= WINDOW, is_spilled, "{in_ram}");
+            let mut at = 7;
+            while at < end {
+                let found = read(&mut backlog, at, 1 << 20).unwrap();
+                assert!(found == bytes(at..at + found.len() as u64), "{at}");
+                at += found.len() as u64;
+            }
+            // The window goes on as ever.
+            for from in (end..end + KEPT + 1).step_by(100) {
+                backlog.push(&bytes(from..from + 100));
+                spill(&mut backlog);
+            }
+            assert_eq!(backlog.range().start == 0, is_spilled);
+            let in_ram: usize = backlog.pieces.iter().map(|piece| piece.bytes.len()).sum();
+            assert!(in_ram <= WINDOW, "{in_ram}");
+            // A second one, before the file has the first.
+            let end = backlog.end();
+            backlog.push(&bytes(end..end + large));
+            backlog.push(&bytes(end + large..end + 2 * large));
+            assert_eq!(backlog.range(), end + large - KEPT..end + 2 * large);
+        }
     }
 
     #[test]

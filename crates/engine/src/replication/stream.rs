@@ -28,6 +28,8 @@ pub struct Stream {
     is_on: AtomicBool,
     follows: AtomicBool,
     offset: AtomicU64,
+    /// The end of the last command that was larger than the backlog's window.
+    large_end: AtomicU64,
     state: Mutex<Option<StreamState>>,
     /// Wakes the thread that writes the backlog's file.
     due: Condvar,
@@ -72,15 +74,23 @@ impl Stream {
         self.offset.load(Relaxed)
     }
 
+    /// Where the last command ends that was larger than the backlog's window. 0: none was.
+    pub fn large_end(&self) -> u64 {
+        self.large_end.load(Relaxed)
+    }
+
     /// Makes a stream that goes on at the mark. It takes nothing until [`Stream::turn_on`], but what is replayed.
     /// `file`: for older bytes, at most so many; it is empty.
     pub fn prepare(&self, mark: Mark, window_bytes: usize, file: Option<(File, u64)>) {
         let backlog = Backlog::new(window_bytes.max(2 * PORTION_BYTES as usize), file, mark.offset);
         self.offset.store(mark.offset, Relaxed);
+        self.large_end.store(0, Relaxed);
         let (earlier, readers, scratch) = (VecDeque::new(), Vec::new(), Vec::new());
         let (selects_again, is_spiller_idle, is_closed) = (false, false, false);
         let state = StreamState { mark, earlier, backlog, readers, selects_again, scratch, is_spiller_idle, is_closed };
         *self.state.lock() = Some(state);
+        // The thread that writes the file may wait since the stream before this one.
+        self.due.notify_all();
     }
 
     /// From now on it takes all effects. Every stripe is locked, or there is no client.
@@ -294,6 +304,7 @@ impl Drop for Addition<'_> {
     fn drop(&mut self) {
         let stream = self.stream;
         let state = self.state();
+        stream.large_end.store(state.backlog.large_end(), Relaxed);
         stream.offset.store(state.mark.offset, Relaxed);
         if state.is_spiller_idle && state.backlog.is_due() {
             state.is_spiller_idle = false;
@@ -345,6 +356,32 @@ mod tests {
         let set = b"*1\r\n$3\r\nSET\r\n";
         addition.push(db, set);
         log.push((db, set.len()));
+    }
+
+    /// The first dataset of a replica belongs to no stream, and the thread found nothing to write. Then it never woke again.
+    #[test]
+    fn the_file_is_written_after_a_stream_has_begun_anew() {
+        let stream = Arc::new(Stream::default());
+        let file = || Some((tempfile::tempfile().unwrap(), 64 * PORTION_BYTES));
+        stream.prepare(begin(0), 0, file());
+        let writer = Arc::clone(&stream);
+        let writer = std::thread::spawn(move || writer.spill(&|error| panic!("{error}")));
+        let until = |holds: &dyn Fn(&mut StreamState) -> bool| {
+            let begun = std::time::Instant::now();
+            while !stream.with(holds).unwrap() {
+                assert!(begun.elapsed().as_secs() < 30);
+                std::thread::yield_now();
+            }
+        };
+        until(&|state| state.is_spiller_idle);
+        stream.prepare(begin(0), 0, file());
+        for _ in 0..10 {
+            stream.addition().unwrap().push(0, &vec![b'x'; PORTION_BYTES as usize]);
+            until(&|state| !state.backlog.is_due());
+        }
+        assert_eq!(stream.backlog().start, 0);
+        stream.close();
+        writer.join().unwrap();
     }
 
     #[test]

@@ -174,6 +174,22 @@ fn a_link_that_was_cut_goes_on_where_it_was() {
     assert_eq!(primary.info("stats", "sync_full"), "1");
 }
 
+#[test]
+fn a_value_larger_than_the_backlogs_window_needs_no_full_synchronisation() {
+    let limits = [("memory-limit", "64mb")];
+    let nodes = [node(&limits), node(&limits)];
+    let [mut primary, mut replica] = [nodes[0].connect(), nodes[1].connect()];
+    primary.run("SET before 1");
+    follow(&mut replica, nodes[0].port);
+    for size in [3, 6, 4] {
+        assert_eq!(primary.words(&[b"SET", format!("large:{size}").as_bytes(), &vec![b'v'; size << 20]]), "OK");
+        assert_eq!(primary.run(&format!("APPEND large:{size} x")), format!("(integer) {}", (size << 20) + 1));
+    }
+    has_everything(&mut primary, &mut replica);
+    are_same(&mut primary, &mut replica);
+    assert_eq!(primary.info("stats", "sync_full"), "1");
+}
+
 /// Passes on what goes between the replica and its primary, and cuts each connection behind so many bytes of the primary.
 fn cutter(primary: u16, limits: Vec<usize>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -570,6 +570,57 @@ fn no_reply_leaves_before_every_member_has_what_it_depends_on() {
     drop(foreign);
 }
 
+/// Once such a write took every other copy out of the set, and the primary acknowledged it alone.
+#[test]
+fn a_write_larger_than_the_backlogs_window_is_on_every_copy_too() {
+    let mut shard = shard_of("200 160", "everysec", "sync 1");
+    shard.is_whole(&[0, 1, 2]);
+    let (mut client, _) = shard.connect(0);
+    assert_eq!(client.run("SET before 1"), "OK");
+    let full = client.info("stats", "sync_full");
+    for round in 0..3 {
+        assert_eq!(client.words(&[b"SET", format!("large:{round}").as_bytes(), &vec![b'v'; 12 << 20]]), "OK");
+        assert_eq!(client.run(&format!("APPEND large:{round} x")), format!("(integer) {}", (12 << 20) + 1));
+        assert_eq!(client.run("MULTI"), "OK");
+        for number in 0..2 {
+            assert_eq!(client.words(&[b"SET", format!("part:{number}").as_bytes(), &vec![b'w'; 3 << 20]]), "QUEUED");
+        }
+        assert_eq!(client.run("EXEC"), "1) OK\n2) OK");
+        shard.until("every copy has it", |shard| {
+            let end = shard.offset(0);
+            [shard.offset(1), shard.offset(2)] == [end, end]
+        });
+    }
+    assert_eq!(client.info("stats", "sync_full"), full);
+    assert_eq!(shard.in_sync(), [0, 1, 2]);
+    shard.name(1);
+    shard.until("the second serves", |shard| shard.is(1, "serves true"));
+    let (mut second, _) = shard.connect(1);
+    for (key, bytes) in [("large:0", (12 << 20) + 1), ("large:2", (12 << 20) + 1), ("part:1", 3 << 20)] {
+        assert_eq!(second.run(&format!("STRLEN {key}")), format!("(integer) {bytes}"));
+    }
+    assert_eq!(second.run("GETRANGE large:2 -3 -1"), "\"vvx\"");
+}
+
+/// A copy has less memory for requests than its primary: what it has received and not applied takes some. Once it refused such commands.
+#[test]
+fn what_a_primary_has_accepted_is_applied_with_little_memory_too() {
+    let mut shard = shard("none", "sync 1");
+    shard.is_whole(&[0, 1, 2]);
+    let (mut client, _) = shard.connect(0);
+    let full = client.info("stats", "sync_full");
+    for round in 0..8 {
+        let key = format!("large:{}", round % 2);
+        assert_eq!(client.words(&[b"SET", key.as_bytes(), &vec![b'v'; 3 << 20]]), "OK");
+        assert_eq!(client.run(&format!("APPEND {key} x")), format!("(integer) {}", (3 << 20) + 1));
+        shard.until("every copy has it", |shard| {
+            let end = shard.offset(0);
+            [shard.offset(1), shard.offset(2)] == [end, end]
+        });
+    }
+    assert_eq!((client.info("stats", "sync_full"), shard.in_sync()), (full, vec![0, 1, 2]));
+}
+
 #[test]
 fn an_isolated_primary_answers_nothing_when_its_lease_has_ended() {
     for requirements in ["sync 1", "async 1"] {
