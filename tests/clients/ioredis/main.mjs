@@ -183,16 +183,16 @@ async function values() {
     await same(r.lmove('l', 'l2', 'LEFT', 'RIGHT'), 'm');
     await same(r.rpoplpush('l', 'l2'), 'a');
     await same(r.lmpop(2, 'none', 'l2', 'LEFT', 'COUNT', 5), ['l2', ['a', 'm']]);
-    later(() => side.rpush('l', 'b'));
+    later(side, () => side.rpush('l', 'b'));
     await same(r.blpop('none', 'l', 5), ['l', 'b']);
     await same(r.brpop('l', 0.02), null);
-    later(() => side.rpush('l', 'b'));
+    later(side, () => side.rpush('l', 'b'));
     await same(r.brpop('l', 5), ['l', 'b']);
-    later(() => side.rpush('src', 'c'));
+    later(side, () => side.rpush('src', 'c'));
     await same(r.brpoplpush('src', 'dst', 5), 'c');
-    later(() => side.rpush('src', 'd'));
+    later(side, () => side.rpush('src', 'd'));
     await same(r.blmove('src', 'dst', 'LEFT', 'RIGHT', 5), 'd');
-    later(() => side.rpush('q', '1', '2', '3'));
+    later(side, () => side.rpush('q', '1', '2', '3'));
     await same(r.blmpop(5, 1, 'q', 'LEFT', 'COUNT', 2), ['q', ['1', '2']]);
     // The library stops waiting by itself, a moment after the server does.
     const patient = client({ blockingTimeout: 200 });
@@ -268,11 +268,11 @@ async function values() {
     await same(r.zdiffstore('u', 2, 'x', 'y'), 1);
     await same(r.zintercard(2, 'x', 'y'), 1);
     await same(n(await r.zmpop(1, 'x', 'MIN')), ['x', 'p', 1]);
-    later(() => side.zadd('b', 1, 'm'));
+    later(side, () => side.zadd('b', 1, 'm'));
     await same(n(await r.bzpopmin('b', 5)), ['b', 'm', 1]);
-    later(() => side.zadd('b', 1, 'm'));
+    later(side, () => side.zadd('b', 1, 'm'));
     await same(n(await r.bzpopmax('b', 5)), ['b', 'm', 1]);
-    later(() => side.zadd('b', 1, 'm'));
+    later(side, () => side.zadd('b', 1, 'm'));
     await same(n(await r.bzmpop(5, 1, 'b', 'MAX')), ['b', 'm', 1]);
     await r.zadd('big', ...Array.from({ length: 500 }, (_, i) => [i, `m${i}`]).flat());
     let count = 0;
@@ -339,7 +339,7 @@ async function values() {
     await same(r.xrevrange('x', '+', '-', 'COUNT', 1), [['1-2', ['b', '2']]]);
     const ids = (reply) => (Array.isArray(reply) ? reply : Object.entries(reply)).flat(1).filter(Array.isArray).flat(1).map(([id]) => id);
     await same(ids(await r.xread('STREAMS', 'x', '0')), ['1-1', '1-2']);
-    later(() => side.xadd('x', '2-1', 'c', '3'));
+    later(side, () => side.xadd('x', '2-1', 'c', '3'));
     await same(ids(await r.xread('BLOCK', 5000, 'STREAMS', 'x', '$')), ['2-1']);
     await same(r.xread('BLOCK', 20, 'STREAMS', 'x', '$'), null);
     await same(r.xdel('x', '1-1'), 1);
@@ -494,7 +494,7 @@ async function server() {
     const id = await one.client('ID');
     holds((await r.client('LIST', 'ID', id)).includes('name=me'), 'CLIENT LIST');
     if (flintkv) holds((await one.client('INFO')).includes('lib-name=ioredis'), 'the library names itself');
-    later(() => side.client('UNBLOCK', id, 'ERROR'));
+    later(side, () => side.client('UNBLOCK', id, 'ERROR'));
     await fails(one.blpop('none', 5), 'UNBLOCKED');
     await ok(one.client('TRACKING', 'ON', 'BCAST', 'PREFIX', 'user:'));
     await ok(one.client('TRACKING', 'OFF'));

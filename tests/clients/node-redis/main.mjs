@@ -204,21 +204,21 @@ async function values() {
   });
 
   await story('blocking', async (r, side) => {
-    later(() => side.rPush('l', 'b'));
+    later(side, () => side.rPush('l', 'b'));
     await same(r.blPop(['none', 'l'], 5), { key: 'l', element: 'b' });
-    later(() => side.rPush('l', 'c'));
+    later(side, () => side.rPush('l', 'c'));
     await same(r.brPop('l', 5), { key: 'l', element: 'c' });
     await same(r.brPop('l', 0.02), null);
-    later(() => side.rPush('src', 'd'));
+    later(side, () => side.rPush('src', 'd'));
     await same(r.brPopLPush('src', 'dst', 5), 'd');
-    later(() => side.rPush('src', 'e'));
+    later(side, () => side.rPush('src', 'e'));
     await same(r.blMove('src', 'dst', 'LEFT', 'RIGHT', 5), 'e');
-    later(() => side.rPush('q', ['1', '2', '3']));
+    later(side, () => side.rPush('q', ['1', '2', '3']));
     await same(r.blmPop(5, ['none', 'q'], 'LEFT', { COUNT: 2 }), ['q', ['1', '2']]);
     await side.zAdd('z', [{ value: 'a', score: 1 }, { value: 'b', score: 2 }]);
     await same(r.bzPopMin('z', 1), { key: 'z', value: 'a', score: 1 });
     await same(r.bzPopMax(['none', 'z'], 1), { key: 'z', value: 'b', score: 2 });
-    later(() => side.zAdd('z', { value: 'c', score: 3 }));
+    later(side, () => side.zAdd('z', { value: 'c', score: 3 }));
     await same(r.bzmPop(5, 'z', 'MAX', { COUNT: 2 }), { key: 'z', members: [{ value: 'c', score: 3 }] });
     await same(r.bzmPop(0.02, 'z', 'MAX'), null);
   });
@@ -392,7 +392,7 @@ async function values() {
       .map(([name, messages]) => [name, messages.map(({ id }) => id)]));
     await same(names(await r.xRead([{ key: 'x', id: '0' }, { key: 'none', id: '0' }], { COUNT: 5 })), { x: ['1-1', '2-0'] });
     await same(r.xRead({ key: 'x', id: '$' }, { BLOCK: 20 }), null);
-    later(() => side.xAdd('x', '3-1', { e: '5' }));
+    later(side, () => side.xAdd('x', '3-1', { e: '5' }));
     await same(names(await r.xRead({ key: 'x', id: '$' }, { BLOCK: 5000 })), { x: ['3-1'] });
     await same(r.xTrim('x', 'MAXLEN', 2), 1);
     await same(r.xTrim('x', 'MINID', '3-0', { strategyModifier: '~', LIMIT: 10 }), 0);
@@ -634,9 +634,9 @@ async function server() {
     await same(one.clientNoEvict(true), 'OK');
     holds((await r.clientList()).some(({ name }) => name === 'you'), 'CLIENT LIST');
     holds((await r.clientList({ ID: [String(id)] })).length === 1, 'CLIENT LIST ID');
-    later(() => side.clientUnblock(id));
+    later(side, () => side.clientUnblock(id));
     await same(one.blPop('none', 5), null);
-    later(() => side.clientUnblock(id, 'ERROR'));
+    later(side, () => side.clientUnblock(id, 'ERROR'));
     await fails(one.blPop('none', 5), 'UNBLOCKED');
     await same(r.clientPause(20, 'WRITE'), 'OK');
     await same(r.clientUnpause(), 'OK');

@@ -8,6 +8,7 @@ export const port = Number(process.env.REDIS_PORT);
 export const tlsPort = Number(process.env.REDIS_TLS_PORT || 0);
 export const socketPath = process.env.REDIS_SOCKET || null;
 export const flintkv = process.env.REDIS_KIND !== 'redis';
+const isCluster = ['cluster', 'shard'].includes(process.env.REDIS_FORM);
 export const certificates = () => {
   const [ca, cert, key] = ['ca.crt', 'client.crt', 'client.key'].map((name) => readFileSync(`${process.env.REDIS_CERTS}/${name}`));
   return { ca, cert, key };
@@ -64,7 +65,19 @@ export const eventually = async (condition) => {
   }
 };
 
-export const later = (act) => setTimeout(() => act().catch((error) => console.error(error)), 50);
+// Runs something once a client is blocked. `side` is another client, of any library.
+export const later = async (side, act) => {
+  try {
+    // A client that has just got its reply may still be counted.
+    await sleep(50);
+    await eventually(async () => (await side.info('clients')).includes('blocked_clients:1\r\n'));
+    // A node of a cluster counts a client whose command it has passed on, which may be on its way to the shard.
+    if (isCluster) await sleep(300);
+    await act();
+  } catch (error) {
+    console.error(error);
+  }
+};
 
 export async function family(name, run) {
   if (wanted.length && !wanted.some((part) => name.includes(part))) return;

@@ -23,6 +23,7 @@ TLS_PORT = int(os.environ.get("REDIS_TLS_PORT") or 0)
 SOCKET = os.environ.get("REDIS_SOCKET") or None
 CERTS = os.environ.get("REDIS_CERTS") or None
 FLINTKV = os.environ.get("REDIS_KIND", "flintkv") == "flintkv"
+IS_CLUSTER = os.environ.get("REDIS_FORM") in ("cluster", "shard")
 
 # The longest wait for an immediate effect.
 PATIENCE_S = 60
@@ -81,15 +82,27 @@ def eventually(condition):
 
 
 class Later:
-    """Runs something on another thread after a moment, while the test blocks."""
+    """Runs something on another thread while the test blocks: after `delay_s`, or else once `side` sees a blocked client."""
 
-    def __init__(self, act, delay_s=0.05):
+    def __init__(self, side, act, delay_s=None):
         self.error = None
+        self.has_failed = False
+
+        def is_due():
+            return self.has_failed or side.info("clients")["blocked_clients"] == 1
 
         def run():
             try:
-                time.sleep(delay_s)
-                act()
+                if delay_s is None:
+                    # A client that has just got its reply may still be counted.
+                    time.sleep(0.05)
+                    eventually(is_due)
+                    # A node of a cluster counts a client whose command it has passed on, which may be on its way to the shard.
+                    time.sleep(0.3 if IS_CLUSTER else 0)
+                else:
+                    time.sleep(delay_s)
+                if not self.has_failed:
+                    act()
             except Exception as error:
                 self.error = error
 
@@ -99,7 +112,9 @@ class Later:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
+        # What failed may never have blocked.
+        self.has_failed = kind is not None
         self.thread.join(PATIENCE_S)
         if self.error:
             raise self.error
@@ -216,8 +231,8 @@ class Session:
         self.clients.append(client)
         return Blocking(client, self.loop, self.used)
 
-    def later(self, act, delay_s=0.05):
-        return Later(act, delay_s)
+    def later(self, act, delay_s=None):
+        return Later(self.side, act, delay_s)
 
     def close(self):
         for client in self.clients:

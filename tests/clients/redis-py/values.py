@@ -314,7 +314,7 @@ def blocking_lists(t):
         same(r.blmpop(5, 2, "none", "q", direction="LEFT", count=2), ["q", ["1", "2"]])
     same(r.blmpop(0.02, 1, "none", direction="RIGHT"), None)
     with t.later(lambda: t.side.set("l2", "x")):
-        same(r.blpop("l2", timeout=0.2), None)
+        same(r.blpop("l2", timeout=2), None)
     fails(ResponseError, "timeout is negative", r.blpop, "l", timeout=-1)
 
 
