@@ -11,7 +11,8 @@ pub fn etcd_client(member: &Member, credential: &Credential, endpoints: &[String
     Etcd::new(etcd_options(member, credential, endpoints))
 }
 
-pub(crate) fn etcd_options(member: &Member, credential: &Credential, endpoints: &[String]) -> Options {
+/// What [`etcd_client`] makes its client with.
+pub fn etcd_options(member: &Member, credential: &Credential, endpoints: &[String]) -> Options {
     let (tls, user) = match &member.etcd.external {
         None => (Some(own(member, credential)), None),
         Some(external) => external_access(external),

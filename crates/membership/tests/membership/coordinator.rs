@@ -19,6 +19,7 @@ use flintkv_tests::{eventually, free_port};
 use membership::coordinator::{
     Coordinator, Log, RESTARTS, RunError, backup, compact, keep_this_member, main, restore, revoked_crl, status,
 };
+use membership::etcd::etcd_options;
 use membership::records::{Change, Records, issued_key, shut_out_key};
 use membership::{EtcdAccess, EtcdMember, Folder, Member, etcd_client};
 use pki::{Authority, CheckedRequest, Credential, NodeId, NodeKey, Purpose, ShutOut};
@@ -26,6 +27,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 const HOST: &str = "127.0.0.1";
+/// Of a call that must succeed: a busy machine's disk may make a member wait for seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 fn now_ms() -> u64 {
     base::clock::wall_ms()
@@ -39,6 +42,11 @@ fn etcd_binary() -> String {
 fn call<T>(answer: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(answer)
+}
+
+/// A client whose calls must succeed.
+fn patient(member: &Member, credential: &Credential, url: String) -> Etcd {
+    Etcd::new(Options { timeout: PATIENCE, ..etcd_options(member, credential, &[url]) }).unwrap()
 }
 
 fn credential(authority: &Authority, node: NodeId, purpose: Purpose) -> Credential {
@@ -132,7 +140,7 @@ impl Node {
     fn etcd(&self) -> Etcd {
         let folder = self.folder();
         let member = folder.member().unwrap().expect("it is a member");
-        etcd_client(&member, &folder.credential(now_ms()).unwrap(), &[self.client_url()]).unwrap()
+        patient(&member, &folder.credential(now_ms()).unwrap(), self.client_url())
     }
 
     fn put(&self, key: &str, value: &str) {
@@ -278,8 +286,10 @@ fn the_first_member_is_started_once_the_node_is_one_and_stopped_when_it_leaves()
     assert!(running.lines.count("etcd: info: ") > 0, "lines of etcd are reduced: {}", running.lines.text());
 
     let pid = running.lines.pid();
-    let etcd = node.etcd();
-    node.folder().remove().unwrap();
+    let folder = node.folder();
+    let (member, own) = (folder.member().unwrap().unwrap(), folder.credential(now_ms()).unwrap());
+    let etcd = etcd_client(&member, &own, &[node.client_url()]).unwrap();
+    folder.remove().unwrap();
     running.says("this node has left its cluster");
     running.says_often("waiting until", 2);
     assert!(!lives(pid));
@@ -299,29 +309,30 @@ fn only_a_certificate_of_the_cluster_opens_etcd() {
     node.put("a", "1");
     let member = node.folder().member().unwrap().unwrap();
     let pem = |credential: &Credential| credential.to_pem().expose().as_bytes().to_vec();
-    let client = |client: Option<Vec<u8>>, server_name: String| {
+    let client = |client: Option<Vec<u8>>, server_name: String, timeout: Duration| {
         let tls = Tls {
             ca: member.authorities.concat().into_bytes(),
             client: client.map(|pem| (pem.clone(), pem)),
             server_name: Some(server_name),
         };
-        let timeout = Duration::from_secs(1);
         Etcd::new(Options { tls: Some(tls), timeout, ..Options::new(vec![node.client_url()]) }).unwrap()
     };
     let name = pki::etcd_server_name(member.cluster);
+    // Of a client whose calls fail, after trying for so long.
+    let vain = Duration::from_secs(1);
     let get = |etcd: Etcd| call(async { etcd.get("a").await });
     // Any node's, but not another cluster's, and not none.
-    assert!(get(client(Some(pem(&credential(&authority, NodeId::random(), Purpose::Node))), name.clone())).is_ok());
+    let other = pem(&credential(&authority, NodeId::random(), Purpose::Node));
+    assert!(get(client(Some(other), name.clone(), PATIENCE)).is_ok());
     let foreign = Authority::create("test", now_ms()).unwrap();
-    let refused = get(client(Some(pem(&credential(&foreign, node.id, Purpose::Node))), name.clone()));
+    let refused = get(client(Some(pem(&credential(&foreign, node.id, Purpose::Node))), name.clone(), vain));
     assert!(refused.is_err(), "{refused:?}");
-    assert!(get(client(None, name)).is_err());
+    assert!(get(client(None, name, vain)).is_err());
     // The client asks for etcd's name, and for no other.
-    assert!(get(client(Some(pem(&node.folder().credential(now_ms()).unwrap())), "other.flintkv".to_owned())).is_err());
-    // And a node's certificate does not open the port of the members.
-    let peer =
-        Options { timeout: Duration::from_secs(1), ..Options::new(vec![format!("https://{HOST}:{}", node.ports.1)]) };
     let own = pem(&node.folder().credential(now_ms()).unwrap());
+    assert!(get(client(Some(own.clone()), "other.flintkv".to_owned(), vain)).is_err());
+    // And a node's certificate does not open the port of the members.
+    let peer = Options::new(vec![format!("https://{HOST}:{}", node.ports.1)]);
     let tls = Tls {
         ca: member.authorities.concat().into_bytes(),
         client: Some((own.clone(), own)),
@@ -374,7 +385,7 @@ fn a_node_that_is_shut_out_loses_its_connections_to_etcd_too() {
     let member = node.folder().member().unwrap().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let connect = |credential: &Credential| etcd_client(&member, credential, &[node.client_url()]).unwrap();
-    let (of_bad, of_good) = (connect(&bad), connect(&good));
+    let (of_bad, of_good) = (connect(&bad), patient(&member, &good, node.client_url()));
     let answers = |etcd: &Etcd| runtime.block_on(etcd.get("a")).is_ok();
     assert!(answers(&of_bad) && answers(&of_good));
 
@@ -395,7 +406,7 @@ fn a_node_that_is_shut_out_loses_its_connections_to_etcd_too() {
     assert_eq!(pki::revoked_serials(&list), Some(revoked.to_vec()));
     // A new connection is refused at once, and one that lives goes on.
     assert!(!answers(&connect(&bad)));
-    assert!(answers(&of_bad) && answers(&connect(&good)));
+    assert!(answers(&of_bad) && answers(&patient(&member, &good, node.client_url())));
     let members_url = membership::folder::url(HOST, node.ports.1);
     assert!(!answers(&etcd_client(&member, &etcd_of_bad, &[members_url]).unwrap()));
     running.says(&format!("certificate serial {} revoked", etcd_of_bad.identity().serial));
