@@ -103,12 +103,13 @@ complain() {
     failed=$((failed + 1))
 }
 
-# run_suite DIR OPTION ...: a unit of the suite, whose words go to DIR/out.
+# run_suite DIR OPTION ...: a unit of the suite, whose words go to DIR/out. The ports are above those of the Rust tests (`free_port`), and
+# below those that the system gives to clients.
 run_suite() {
     local dir="$1"
     shift
     timeout "${REDIS_UNIT_SECONDS:-600}" tclsh tests/test_helper.tcl --durable --skipfile "$dir/skip" \
-        --baseport "$((21000 + RANDOM % 9000))" --portcount 500 "$@" 2>&1 |
+        --baseport "$((30200 + RANDOM % 2000))" --portcount 500 "$@" 2>&1 |
         # Its own summary repeats the failures.
         sed -e 's/\x1b\[[0-9;]*m//g' -e '/^ *The End$/,$d' >"$dir/out"
 }
