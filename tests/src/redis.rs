@@ -1,6 +1,7 @@
 //! Owns a real Redis that ends with its test. Never knows the commands.
 
 use crate::{Client, TIMEOUT, free_port, is_installed, tool};
+use rustix::process::{Pid, Signal, kill_process};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Stdio};
@@ -56,6 +57,15 @@ impl Redis {
 
     pub fn connect(&self) -> Client {
         Client::connect(self.port)
+    }
+
+    /// Stops the process, a moment later, until [`Redis::go_on`]. What is sent to it waits.
+    pub fn pause(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::STOP).expect("redis-server lives");
+    }
+
+    pub fn go_on(&self) {
+        kill_process(Pid::from_child(&self.child), Signal::CONT).expect("redis-server lives");
     }
 }
 
