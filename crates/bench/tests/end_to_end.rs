@@ -316,7 +316,7 @@ fn a_rate_limit_is_never_exceeded() {
 fn a_ramp_adds_connections_step_by_step() {
     let server = Server::start();
     let ramp = Some(Ramp { start: 1, step: 1, every: Duration::from_millis(100) });
-    let length = Length::Time(Duration::from_millis(1000));
+    let length = Length::Time(Duration::from_secs(3));
     let stats = run(&Config { ramp, length, per_client: true, ..config(server.port) });
     assert_eq!(server.state.connections.load(Ordering::Relaxed), 7);
     let counts: Vec<u64> =

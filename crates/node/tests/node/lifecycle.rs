@@ -153,9 +153,10 @@ fn slow_commands_are_remembered_without_their_secrets() {
     let log = client.run("SLOWLOG GET -1");
     assert!(!log.contains("secret"), "{log}");
     assert!(log.contains("\"DEBUG\"") && log.contains("\"(redacted)\"") && log.contains("\"me\""), "{log}");
-    assert!(client.run("LATENCY LATEST").starts_with("1) 1) \"command\""), "{}", client.run("LATENCY LATEST"));
+    // On a busy machine there may be other events too.
+    assert!(client.run("LATENCY LATEST").contains("1) \"command\""), "{}", client.run("LATENCY LATEST"));
     assert!(client.run("LATENCY GRAPH command").starts_with("\"command - high "));
-    assert_eq!(client.run("LATENCY RESET"), "(integer) 1");
+    assert_eq!(client.run("LATENCY RESET nosuch command"), "(integer) 1");
 }
 
 #[test]

@@ -55,10 +55,11 @@ fn the_dataset_of_a_moment_between_two_backups_comes_back() {
     let mut client = node.connect();
     fill(&mut client, 7);
     // It expires before the restore, and a later command makes that undone.
-    client.run("SET persisted v PX 2000");
+    client.run("SET persisted v PX 15000");
+    let deadline_ms = now_ms(&mut client) + 15_000;
     client.run("SET expired v PX 2000");
     assert!(operator.run("backup default default/one 12").starts_with("default/one "));
-    client.run("PERSIST persisted");
+    assert_eq!(client.run("PERSIST persisted"), "(integer) 1", "in time");
     random(&mut client, 8);
     rewrite(&mut client);
     for line in ["SPOP big:set 50", "SWAPDB 0 1", "SELECT 3", "SET three 3", "SELECT 0", "FUNCTION FLUSH"] {
@@ -69,6 +70,7 @@ fn the_dataset_of_a_moment_between_two_backups_comes_back() {
         client.run("EXISTS expired") == "(integer) 0"
     });
     client.run("SELECT 0");
+    eventually("the deadline is over that the backup has", || now_ms(&mut client) > deadline_ms);
     let at_ms = moment(&mut client);
     let before = digests(&mut client);
     client.run("FLUSHALL");
