@@ -459,10 +459,8 @@ impl Feed {
                 return Ok(Poll::Ready(()));
             }
             // A replica of the same shard holds in its memory what it has not applied, so that it can acknowledge it, and heartbeats do not
-            // wait behind it. It has the same limits, so it has memory for as much as the window is; and what is larger cannot be applied
-            // before it is whole.
-            let window_end = shard.applied + journaling.stream.window_bytes() as u64;
-            if self.next >= window_end.max(journaling.stream.large_end()) {
+            // wait behind it. It has the same limits, so it has memory for as much as the window is.
+            if self.next >= journaling.stream.sent_ahead(shard.applied) {
                 // What the replica says wakes the link.
                 return Ok(Poll::Pending);
             }

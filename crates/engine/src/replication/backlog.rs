@@ -58,8 +58,10 @@ pub struct Backlog {
     /// The file has the bytes before this offset, and the thread may be writing the next portion.
     spilled: u64,
     end: u64,
-    /// The last addition that was larger than the window, and what was in the window before it, as far as only RAM has that.
-    large: Range<u64>,
+    /// The additions that were larger than the window, as far as the backlog has them.
+    large: VecDeque<Range<u64>>,
+    /// The last one of them, and what was in the window before it, as far as only RAM has that: the window is so much larger.
+    held: Range<u64>,
 }
 
 struct Piece {
@@ -101,16 +103,30 @@ impl Backlog {
         let capacity = file.as_ref().map_or(0, |(_, bytes)| (*bytes).max(4 * PORTION_BYTES));
         let file = file.map(|(file, _)| Arc::new(file));
         let (pieces, tail) = (VecDeque::new(), BytesMut::new());
-        Backlog { pieces, tail, window_bytes, file, capacity, file_from: from, spilled: from, end: from, large: 0..0 }
+        Backlog {
+            pieces,
+            tail,
+            window_bytes,
+            file,
+            capacity,
+            file_from: from,
+            spilled: from,
+            end: from,
+            large: VecDeque::new(),
+            held: 0..0,
+        }
     }
 
     pub fn end(&self) -> u64 {
         self.end
     }
 
-    /// Where the last addition ends that was larger than the window. 0: none was.
-    pub fn large_end(&self) -> u64 {
-        self.large.end
+    /// Who can take in as much as the window, and has the stream up to `from`, is sent it up to here: an addition that begins before that and
+    /// is larger comes whole.
+    pub fn sent_ahead(&self, from: u64) -> u64 {
+        let end = from + self.window_bytes as u64;
+        let cut = self.large.iter().find(|large| large.start < end && end < large.end);
+        cut.map_or(end, |large| large.end)
     }
 
     /// What the window takes in RAM, when it is full.
@@ -126,7 +142,7 @@ impl Backlog {
     /// The first offset that the window has.
     fn window_from(&self) -> u64 {
         let usual = self.end.saturating_sub(self.kept_bytes() as u64);
-        let from = if self.large.is_empty() { usual } else { usual.min(self.large.start) };
+        let from = if self.held.is_empty() { usual } else { usual.min(self.held.start) };
         // The window may have begun later than its size allows.
         from.max(self.file_from)
     }
@@ -155,7 +171,11 @@ impl Backlog {
         if bytes.len() as u64 > kept {
             // Of an earlier one that the file does not have yet, only the end stays: RAM must not fill up because a file is slow.
             let from = self.window_from().max(self.end.saturating_sub(kept));
-            self.large = from..self.end + bytes.len() as u64;
+            let end = self.end + bytes.len() as u64;
+            let oldest = self.range().start;
+            self.large.retain(|large| large.end > oldest);
+            self.large.push_back(self.end..end);
+            self.held = from..end;
         }
         self.end += bytes.len() as u64;
         let mut bytes = bytes;
@@ -168,9 +188,9 @@ impl Backlog {
             self.tail.extend_from_slice(now);
             bytes = later;
         }
-        if self.end - self.large.end >= kept {
+        if self.end - self.held.end >= kept {
             // Without a file, the window has gone on.
-            self.large.start = self.large.end;
+            self.held.start = self.held.end;
         }
         self.trim();
     }
@@ -213,7 +233,7 @@ impl Backlog {
             // If the window has lost the portion while it was written, the file begins anew behind it.
             Ok(()) if self.is_of(&portion.file) && self.spilled == portion.range.start => {
                 self.spilled = portion.range.end;
-                self.large.start = self.large.end.min(self.large.start.max(self.spilled));
+                self.held.start = self.held.end.min(self.held.start.max(self.spilled));
                 self.trim();
             }
             Err(_) if self.is_of(&portion.file) => self.file = None,
@@ -377,12 +397,13 @@ mod tests {
         for file in [None, Some((file, 64 * PORTION_BYTES))] {
             let is_spilled = file.is_some();
             let mut backlog = Backlog::new(WINDOW, file, 0);
-            assert_eq!(backlog.large_end(), 0);
+            assert_eq!(backlog.sent_ahead(7), 7 + WINDOW as u64);
             let before = KEPT / 100 * 100;
             (0..before).step_by(100).for_each(|from| backlog.push(&bytes(from..from + 100)));
             let end = before + large;
             backlog.push(&bytes(before..end));
-            assert_eq!((backlog.range(), backlog.large_end()), (0..end, end));
+            assert_eq!(backlog.range(), 0..end);
+            assert_eq!([backlog.sent_ahead(7), backlog.sent_ahead(end)], [end, end + WINDOW as u64]);
             assert!(read(&mut backlog, 7, usize::MAX).unwrap() == bytes(7..end));
             // What the file has is no more in RAM.
             spill(&mut backlog);
@@ -407,6 +428,10 @@ mod tests {
             backlog.push(&bytes(end..end + large));
             backlog.push(&bytes(end + large..end + 2 * large));
             assert_eq!(backlog.range(), end + large - KEPT..end + 2 * large);
+            // Each is sent whole, when it is its turn.
+            let sent = [end - WINDOW as u64, end - WINDOW as u64 + 1, end, end + large - 1, end + large];
+            let ahead = [end, end + large, end + large, end + 2 * large, end + 2 * large];
+            assert_eq!(sent.map(|applied| backlog.sent_ahead(applied)), ahead);
         }
     }
 

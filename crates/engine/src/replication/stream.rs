@@ -28,8 +28,6 @@ pub struct Stream {
     is_on: AtomicBool,
     follows: AtomicBool,
     offset: AtomicU64,
-    /// The end of the last command that was larger than the backlog's window.
-    large_end: AtomicU64,
     state: Mutex<Option<StreamState>>,
     /// Wakes the thread that writes the backlog's file.
     due: Condvar,
@@ -74,17 +72,11 @@ impl Stream {
         self.offset.load(Relaxed)
     }
 
-    /// Where the last command ends that was larger than the backlog's window. 0: none was.
-    pub fn large_end(&self) -> u64 {
-        self.large_end.load(Relaxed)
-    }
-
     /// Makes a stream that goes on at the mark. It takes nothing until [`Stream::turn_on`], but what is replayed.
     /// `file`: for older bytes, at most so many; it is empty.
     pub fn prepare(&self, mark: Mark, window_bytes: usize, file: Option<(File, u64)>) {
         let backlog = Backlog::new(window_bytes.max(2 * PORTION_BYTES as usize), file, mark.offset);
         self.offset.store(mark.offset, Relaxed);
-        self.large_end.store(0, Relaxed);
         let (earlier, readers, scratch) = (VecDeque::new(), Vec::new(), Vec::new());
         let (selects_again, is_spiller_idle, is_closed) = (false, false, false);
         let state = StreamState { mark, earlier, backlog, readers, selects_again, scratch, is_spiller_idle, is_closed };
@@ -129,6 +121,12 @@ impl Stream {
     /// What the backlog takes in RAM.
     pub fn window_bytes(&self) -> usize {
         self.with(|state| state.backlog.window_bytes()).unwrap_or(0)
+    }
+
+    /// Up to where a copy is sent the stream that has applied it up to this offset. It holds in its memory what it has not applied, as much as the
+    /// window; and a command that is larger comes whole, because it cannot apply a part.
+    pub fn sent_ahead(&self, applied: u64) -> u64 {
+        self.with(|state| state.backlog.sent_ahead(applied)).unwrap_or(applied)
     }
 
     /// Whether a peer that has `offset` bytes of the stream `id` can go on from there.
@@ -304,7 +302,6 @@ impl Drop for Addition<'_> {
     fn drop(&mut self) {
         let stream = self.stream;
         let state = self.state();
-        stream.large_end.store(state.backlog.large_end(), Relaxed);
         stream.offset.store(state.mark.offset, Relaxed);
         if state.is_spiller_idle && state.backlog.is_due() {
             state.is_spiller_idle = false;
