@@ -482,7 +482,7 @@ impl Feed {
             return Ok(Poll::Pending);
         }
         // A replica must not get what this node could still lose: see `appendfsync always`. A command is in the journal before it is in the
-        // stream. The position that is waited for stays: while others write, the journal's end is never safe.
+        // stream. The position that is waited for stays: while others write, the journal's end is seldom safe.
         let (position, end) = *self.awaited.get_or_insert_with(|| {
             let end = journaling.stream.offset();
             (journaling.position(), end)
