@@ -11,8 +11,8 @@ use base::clock::wall_ms;
 use cluster::ids::{CopyNumber, DatabaseId, Epoch, NodeId, OperationId, ProcessId, ShardUid};
 use cluster::keys::Key;
 use cluster::records::{
-    self, Assignment, Member, NodeRecord, OperationKind, OperationRecord, REPLACE_AFTER_S, Restarted, Role,
-    ShardRecord, Step, StepKind, Unknown,
+    self, Assignment, DatabaseState, Member, NodeRecord, OperationKind, OperationRecord, REPLACE_AFTER_S, Restarted,
+    Role, ShardRecord, Step, StepKind, Unknown,
 };
 use cluster::view::{Revised, View};
 use membership::call::{Call, Reply};
@@ -23,6 +23,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
+/// Who begins and ends operations that nobody has asked for.
+const BY_CLUSTER: &str = "the cluster";
 /// Before it is tried again to replace the copies of a node.
 const AGAIN_MS: u64 = 10_000;
 /// Between two looks at operations that wait for something.
@@ -103,7 +105,7 @@ enum Taken {
 pub fn next(view: &View, me: NodeId, operation: &OperationRecord, now_ms: u64) -> Option<Next> {
     let look = Look { view, me, operation, now_ms };
     let mut now = operation.clone();
-    let taken = match (&operation.aborted_by, look.returned_node()) {
+    let taken = match (&operation.aborted_by, look.is_vain()) {
         (None, Some(why)) => {
             now.aborted_by = Some(why);
             return write(now);
@@ -160,7 +162,7 @@ impl Look<'_> {
     }
 
     fn of_shard(&self, step: &Step) -> Taken {
-        let Some((uid, record)) = step.shard.and_then(|uid| Some((uid, self.view.shard(uid)?))) else {
+        let Some((uid, record)) = step.shard.and_then(|uid| Some((uid, self.kept_shard(uid)?))) else {
             return match self.operation.database {
                 Some(_) => Taken::End(Some("its database was deleted".to_owned())),
                 None => Taken::Done,
@@ -183,6 +185,10 @@ impl Look<'_> {
         let Some(known) = self.view.nodes.get(&to) else {
             return Taken::End(Some(format!("node {node} is no member of the cluster any more")));
         };
+        // The next operation takes another node, or replaces the copy if it is there already.
+        if self.operation.kind == OperationKind::AddReplicas && !self.runs(to) {
+            return Taken::End(Some(does_not_run(&node)));
+        }
         if let Some(assigned) = record.on(to) {
             return match (assigned.is_leaving, record.is_in_sync(assigned.copy), self.runs(to)) {
                 (true, ..) => Taken::Wait(format!("an earlier copy of {shard} leaves node {node}")),
@@ -236,7 +242,7 @@ impl Look<'_> {
         if !assigned.is_leaving {
             let rest = record.in_sync.iter().filter(|member| member.copy != assigned.copy).count();
             let least = self.in_sync_min(uid);
-            return match rest >= least {
+            return match rest >= least || !record.is_in_sync(assigned.copy) {
                 true => set_leaving(true),
                 false => Taken::Wait(format!(
                     "without its copy on node {node}, {shard} would have {rest} copies in sync, and its database wants {least}"
@@ -253,8 +259,9 @@ impl Look<'_> {
         if record.primary_node() == Some(to) {
             return Taken::Done;
         }
-        // It was asked to bring primaries back, as far as copies are still there.
-        if record.on(to).is_none() && self.operation.kind == OperationKind::Undrain {
+        // Only an operator's own switchover insists. Others even primaries out, as far as copies are there on nodes that take primaries.
+        let is_open = self.view.nodes.get(&to).is_some_and(|node| !node.is_draining) && self.runs(to);
+        if self.operation.kind != OperationKind::SwitchOver && (record.on(to).is_none() || !is_open) {
             return Taken::Done;
         }
         self.hand_over(uid, record, to)
@@ -385,11 +392,15 @@ impl Look<'_> {
 
     // --- the way back ---
 
-    /// Copies of a node that runs again come back by themselves.
-    fn returned_node(&self) -> Option<String> {
-        let node =
-            self.operation.node.filter(|node| self.operation.kind == OperationKind::Replace && self.runs(*node))?;
-        Some(format!("the cluster, because node {} runs again", self.view.node_name(node)))
+    /// Why a replacement ends before its last step: copies of a node that runs again come back by themselves, and if the node of a new copy is
+    /// lost too, another one is chosen.
+    fn is_vain(&self) -> Option<String> {
+        let node = self.operation.node.filter(|_| self.operation.kind == OperationKind::Replace)?;
+        if self.runs(node) {
+            return Some(format!("{BY_CLUSTER}, because node {} runs again", self.view.node_name(node)));
+        }
+        let to = self.operation.steps.get(self.operation.done)?.to.filter(|to| !self.runs(*to))?;
+        Some(format!("{BY_CLUSTER}, because node {} does not run either", self.view.node_name(to)))
     }
 
     /// Takes back what is half done, or completes it if that is shorter, and ends the operation.
@@ -398,7 +409,7 @@ impl Look<'_> {
             format!("aborted by {by}, with {} of {} steps done", self.operation.done, self.operation.steps.len());
         let ended = |stays: &str| Taken::End(Some(format!("{done}: {stays}")));
         let step = self.operation.steps.get(self.operation.done);
-        let of_shard = step.and_then(|step| Some((step, step.shard?, self.view.shard(step.shard?)?)));
+        let of_shard = step.and_then(|step| Some((step, step.shard?, self.kept_shard(step.shard?)?)));
         let taken = match (self.operation.kind, step) {
             (OperationKind::Drain, _) => {
                 let why =
@@ -411,13 +422,17 @@ impl Look<'_> {
                 return self.undrain(begun.and_then(|step| step.to), stays);
             }
             _ => match of_shard {
+                // Named before it could leave.
+                Some((Step { to: Some(to), .. }, uid, record)) if leaves_as_primary(record, *to) => {
+                    self.drop_copy(uid, record, *to)
+                }
                 Some((Step { kind: StepKind::Add, to: Some(to), .. }, uid, record)) => self.take_back(uid, record, *to),
                 Some((Step { kind: StepKind::Move, from: Some(from), to: Some(to), .. }, uid, record)) => {
                     let old = record.on(*from).filter(|old| !old.is_leaving && record.primary_node() != Some(*to));
                     match old {
-                        Some(_) => self.take_back(uid, record, *to),
+                        Some(_) if !self.is_needed(uid, record, *to) => self.take_back(uid, record, *to),
                         // The new copy has the old one's place already.
-                        None => self.move_copy(uid, record, *from, *to),
+                        _ => self.move_copy(uid, record, *from, *to),
                     }
                 }
                 _ => Taken::Done,
@@ -434,12 +449,18 @@ impl Look<'_> {
         }
     }
 
-    /// A new copy goes again, unless it is the primary meanwhile.
+    /// A new copy goes again, unless it is the primary meanwhile, or writes would be refused without it.
     fn take_back(&self, uid: ShardUid, record: &Revised<ShardRecord>, to: NodeId) -> Taken {
-        match record.primary_node() == Some(to) {
+        match record.primary_node() == Some(to) || self.is_needed(uid, record, to) {
             true => Taken::Done,
             false => self.drop_copy(uid, record, to),
         }
+    }
+
+    /// Whether fewer copies than the database wants would be in sync without the one on this node.
+    fn is_needed(&self, uid: ShardUid, record: &ShardRecord, node: NodeId) -> bool {
+        let stays = |one: &&Assignment| !one.is_leaving && record.is_in_sync(one.copy);
+        record.on(node).filter(stays).is_some() && record.in_sync.len() <= self.in_sync_min(uid)
     }
 
     fn undrain(&self, node: Option<NodeId>, why: String) -> Taken {
@@ -459,6 +480,13 @@ impl Look<'_> {
         self.view.live.contains_key(&node)
     }
 
+    /// Unless its database is being deleted: its copies go by themselves.
+    fn kept_shard(&self, uid: ShardUid) -> Option<&Revised<ShardRecord>> {
+        let database = self.view.databases.get(&uid.database())?;
+        let is_kept = database.spec.as_ref().is_some_and(|spec| spec.state != DatabaseState::Deleting);
+        database.shards.get(&uid.number()).filter(|_| is_kept)
+    }
+
     fn primary_node(&self, uid: ShardUid) -> Option<NodeId> {
         self.view.shard(uid)?.primary_node()
     }
@@ -471,6 +499,10 @@ impl Look<'_> {
     }
 }
 
+fn leaves_as_primary(record: &ShardRecord, node: NodeId) -> bool {
+    record.primary_node() == Some(node) && record.on(node).is_some_and(|assigned| assigned.is_leaving)
+}
+
 fn does_not_run(node: &str) -> String {
     format!("node {node} does not run")
 }
@@ -480,7 +512,7 @@ fn does_not_run(node: &str) -> String {
 /// Begins an operation that nobody has asked for. False: the records were not as in the view. The error says why there is nothing to begin.
 async fn begin(me: &Candidate, view: &View, leader: i64, wish: &Wish) -> Result<bool, String> {
     let begun =
-        planned(view, me.workers, wish).and_then(|planned| begin_steps(view, new_operation(), &planned, "the cluster"));
+        planned(view, me.workers, wish).and_then(|planned| begin_steps(view, new_operation(), &planned, BY_CLUSTER));
     let change = begun.map_err(|why| why.to_string())?.given(&Key::Leader.to_string(), leader);
     match (me.issuer)().records.change(change).await {
         Ok(_) => Ok(true),
@@ -495,6 +527,15 @@ fn replace_after_ms(view: &View) -> Option<u64> {
     (set > 0 && majority_is_away(view).is_none()).then(|| set.saturating_mul(1_000))
 }
 
+/// Whether an operator has ended such an operation: for as long as the cluster waits for a lost node, it is not begun again by itself.
+fn was_aborted(view: &View, is_it: impl Fn(&OperationRecord) -> bool, wall_ms: u64, after_ms: u64) -> bool {
+    view.operations.values().any(|operation| {
+        let by_operator = operation.aborted_by.as_ref().is_some_and(|by| !by.starts_with(BY_CLUSTER));
+        let ended_ms = operation.ended_ms.filter(|_| by_operator && is_it(operation));
+        ended_ms.is_some_and(|ended_ms| wall_ms < ended_ms.saturating_add(after_ms))
+    })
+}
+
 /// Which nodes have not run for so long that their copies come anew on others.
 #[derive(Default)]
 struct Lost {
@@ -505,7 +546,7 @@ struct Lost {
 }
 
 impl Lost {
-    fn due(&mut self, view: &View, now_ms: u64) -> Vec<NodeId> {
+    fn due(&mut self, view: &View, now_ms: u64, wall_ms: u64) -> Vec<NodeId> {
         self.nodes.retain(|node, _| view.nodes.contains_key(node) && !view.live.contains_key(node));
         self.said.retain(|node, _| self.nodes.contains_key(node));
         for (&id, _) in view.nodes.iter().filter(|(id, node)| node.role == Role::Data && !view.live.contains_key(id)) {
@@ -514,8 +555,13 @@ impl Lost {
         let Some(after_ms) = replace_after_ms(view) else { return Vec::new() };
         let is_due =
             |(since_ms, again_ms): (u64, u64)| now_ms >= since_ms.saturating_add(after_ms) && now_ms >= again_ms;
+        let was_aborted = |node: NodeId| {
+            let is_its =
+                |operation: &OperationRecord| operation.kind == OperationKind::Replace && operation.node == Some(node);
+            was_aborted(view, is_its, wall_ms, after_ms)
+        };
         let has_copies = |node: NodeId| view.shards_on(node).any(|(_, record)| record.assignments.len() > 1);
-        let due = self.nodes.iter().filter(|(id, times)| is_due(**times) && has_copies(**id));
+        let due = self.nodes.iter().filter(|(id, times)| is_due(**times) && has_copies(**id) && !was_aborted(**id));
         let due: Vec<NodeId> = due.map(|(id, _)| *id).collect();
         for id in &due {
             self.nodes.get_mut(id).expect("it is due").1 = now_ms + AGAIN_MS;
@@ -524,7 +570,7 @@ impl Lost {
     }
 
     async fn replace(&mut self, me: &Candidate, view: &View, leader: i64, now_ms: u64) {
-        for id in self.due(view, now_ms) {
+        for id in self.due(view, now_ms, wall_ms()) {
             let node = view.node_name(id);
             match begin(me, view, leader, &Wish::Replace { node: id.to_string() }).await {
                 Ok(true) => tracing::warn!("node {node} has not run for long: its copies come anew on other nodes"),
@@ -556,13 +602,11 @@ impl Lacking {
         self.again_ms.retain(|id, _| lacking.contains(id));
         self.said.retain(|id, _| lacking.contains(id));
         let after_ms = replace_after_ms(view)?;
-        // An operator who has ended it wants it to stay so for a while.
         let was_aborted = |id: DatabaseId| {
-            view.operations.values().any(|operation| {
-                let is_its = operation.kind == OperationKind::AddReplicas && operation.database == Some(id);
-                let ended_ms = operation.ended_ms.filter(|_| is_its && operation.aborted_by.is_some());
-                ended_ms.is_some_and(|ended_ms| wall_ms < ended_ms.saturating_add(after_ms))
-            })
+            let is_its = |operation: &OperationRecord| {
+                operation.kind == OperationKind::AddReplicas && operation.database == Some(id)
+            };
+            was_aborted(view, is_its, wall_ms, after_ms)
         };
         let is_due =
             |id: &DatabaseId| self.again_ms.get(id).is_none_or(|again_ms| now_ms >= *again_ms) && !was_aborted(*id);

@@ -93,7 +93,12 @@ fn in_the_way(view: &View, planned: &Planned) -> Option<String> {
             return None;
         }
         let both_restart = operation.kind == OperationKind::Restart && planned.kind == OperationKind::Restart;
-        let is_same_node = planned.node.is_some() && operation.node == planned.node;
+        let turns = matches!(planned.kind, OperationKind::Drain | OperationKind::Undrain);
+        let is_restarted = operation.steps[operation.done..]
+            .iter()
+            .any(|step| turns && step.kind == StepKind::Restart && step.to == planned.node);
+        // Whoever restarts a node drains it meanwhile.
+        let is_same_node = planned.node.is_some() && operation.node == planned.node || is_restarted;
         let rest = shards(&operation.steps[operation.done..]);
         let what = match rest.intersection(&wanted).next() {
             Some(shard) => format!("is about {} too", view.shard_name(*shard)),
@@ -403,7 +408,9 @@ fn add_missing(view: &View, workers: u64, id: DatabaseId) -> Result<Planned, Cha
             planned.steps.push(Step::adding(shard, to));
         }
     }
-    let switches = switches_of_new(view, &plan, &planned.steps);
+    let mut switches = switches_of_new(view, &plan, &planned.steps);
+    // Another operation may be about the others.
+    switches.retain(|step| step.shard.is_some_and(|shard| lacking.contains(&shard)));
     planned.notes.extend(plan.missing.iter().map(|missing| in_words_of(view, missing.to_string(), missing.shard)));
     match planned.steps.is_empty() {
         true if planned.notes.is_empty() => {

@@ -368,7 +368,7 @@ fn the_copies_of_a_lost_node_come_anew_elsewhere_unless_it_runs_again() {
 #[test]
 fn the_copies_of_a_lost_node_are_replaced_after_the_time_that_is_set() {
     let scene = Scene::new(1);
-    let after = |lost: &mut Lost, ms| lost.due(&scene.view(), ms);
+    let after = |lost: &mut Lost, ms| lost.due(&scene.view(), ms, ms);
     let mut lost = Lost::default();
     assert_eq!(after(&mut lost, 0), []);
     scene.ends(2);
@@ -389,6 +389,20 @@ fn the_copies_of_a_lost_node_are_replaced_after_the_time_that_is_set() {
         assert_eq!(after(&mut lost, 0), []);
         assert_eq!(after(&mut lost, 10_000), due);
     }
+    // An operator who has ended it is left alone for as long.
+    let replace = Wish::Replace { node: "n2".to_owned() };
+    scene.put(Key::Settings, &SettingsRecord { replace_after_s: Some(600), unknown: Unknown::new() });
+    scene.settle();
+    scene.begin(&replace);
+    scene.step(&scene.view());
+    scene.abort();
+    assert!(scene.carry_out().error.unwrap().starts_with("aborted by bob"));
+    let ended_ms = scene.operation().ended_ms.unwrap();
+    let mut lost = Lost::default();
+    assert_eq!(lost.due(&scene.view(), 0, ended_ms), []);
+    assert_eq!(lost.due(&scene.view(), 600_000, ended_ms + 599_999), []);
+    assert_eq!(lost.due(&scene.view(), 600_000, ended_ms + 600_000), [node(2)]);
+    scene.change(Change::default().delete(&Key::Operation(scene.operation).to_string())).unwrap();
     // A node without copies of shards needs none.
     scene.runs(2, 2);
     scene.ends(4);
@@ -458,6 +472,136 @@ fn shards_get_the_copies_back_that_were_forgotten_with_their_node() {
     spec.state = DatabaseState::Deleting;
     scene.put(Key::Spec(DATABASE), &spec);
     assert_eq!(due(), None);
+}
+
+/// The node of the new copy is lost too: neither its own replacement nor another try may wait for that.
+#[test]
+fn a_new_copy_on_a_node_that_is_lost_too_is_made_elsewhere() {
+    let scene = Scene::new(1);
+    let replace = |node: &str| Wish::Replace { node: node.to_owned() };
+    scene.ends(2);
+    scene.settle();
+    let planned = scene.begin(&replace("n2"));
+    scene.step(&scene.view());
+    let (Some(uid), Some(to)) = (planned.steps[0].shard, planned.steps[0].to) else { panic!("a move") };
+    let number = to.0[0];
+    scene.ends(number);
+    let why = scene.carry_out().error.unwrap();
+    assert!(why.starts_with(&format!("aborted by the cluster, because node n{number} does not run either")), "{why}");
+    assert!(scene.view().shard(uid).unwrap().on(to).is_none());
+    // It is no operator's abort.
+    scene.put(Key::Settings, &SettingsRecord { replace_after_s: Some(5), unknown: Unknown::new() });
+    let mut lost = Lost::default();
+    assert_eq!(lost.due(&scene.view(), 0, 5), []);
+    assert_eq!(lost.due(&scene.view(), 5_000, 5_005)[0], node(2));
+
+    let scene = Scene::new(1);
+    scene.put(Key::Shard(DATABASE, ShardNumber(0)), &scene.shard(0).without(node(2)));
+    let planned = scene.begin(&Wish::AddMissing { database: DATABASE });
+    scene.step(&scene.view());
+    let to = planned.steps[0].to.unwrap();
+    scene.ends(to.0[0]);
+    assert_eq!(scene.carry_out().error, Some(format!("node n{} does not run", to.0[0])));
+    scene.change(Change::default().delete(&Key::Operation(scene.operation).to_string())).unwrap();
+    scene.begin(&replace(&format!("n{}", to.0[0])));
+    assert_eq!(scene.carry_out().error, None);
+    assert_eq!(scene.nodes(0).1.len(), 1);
+}
+
+/// A copy that is not in sync counts for nothing, so that writes lack nothing without it.
+#[test]
+fn an_aborted_copy_goes_whatever_the_database_wants_in_sync() {
+    let scene = Scene::new(2);
+    let mut shard = scene.shard(0).without(node(2));
+    shard.in_sync.retain(|member| member.copy == shard.primary);
+    scene.put(Key::Shard(DATABASE, ShardNumber(0)), &shard);
+    let add = Wish::AddMissing { database: DATABASE };
+    scene.begin(&add);
+    scene.step(&scene.view());
+    assert_eq!(scene.shard(0).assignments.len(), 2);
+    scene.abort();
+    assert!(scene.carry_out().error.unwrap().starts_with("aborted by bob"));
+    assert_eq!(scene.shard(0).assignments.len(), 1);
+
+    // One that is in sync stays if writes would be refused without it.
+    scene.change(Change::default().delete(&Key::Operation(scene.operation).to_string())).unwrap();
+    scene.begin(&add);
+    scene.step(&scene.view());
+    scene.settle();
+    scene.abort();
+    assert!(scene.carry_out().error.unwrap().starts_with("aborted by bob"));
+    assert_eq!((scene.shard(0).assignments.len(), scene.nodes(0).1.len()), (2, 1));
+}
+
+/// The primary is lost before it has taken the copy out of the set.
+#[test]
+fn a_copy_that_is_named_before_it_can_leave_stays() {
+    for wish in [Wish::AddMissing { database: DATABASE }, moving("orders.0", "n3", Some("n1"))] {
+        let scene = Scene::new(1);
+        if matches!(wish, Wish::AddMissing { .. }) {
+            scene.put(Key::Shard(DATABASE, ShardNumber(0)), &scene.shard(0).without(node(2)));
+        }
+        let to = scene.begin(&wish).steps[0].to.unwrap();
+        scene.step(&scene.view());
+        scene.settle();
+        scene.abort();
+        while scene.shard(0).on(to).is_some_and(|copy| !copy.is_leaving) {
+            scene.step(&scene.view());
+        }
+        let mut shard = scene.shard(0);
+        let named = shard.on(to).unwrap().copy;
+        let before = std::mem::replace(&mut shard.primary, named);
+        shard.in_sync.retain(|member| member.copy != before);
+        shard.epoch = shard.epoch.next();
+        scene.put(Key::Shard(DATABASE, ShardNumber(0)), &shard);
+        scene.ends(1);
+        assert!(scene.carry_out().error.unwrap().starts_with("aborted by bob"));
+        let copy = scene.shard(0).on(to).cloned().unwrap();
+        assert!(!copy.is_leaving, "{:?}", scene.shard(0));
+    }
+}
+
+/// Once the node removed its copy and the leader assigned it again, over and over.
+#[test]
+fn a_database_that_is_being_deleted_gets_no_copies() {
+    let scene = Scene::new(1);
+    scene.put(Key::Shard(DATABASE, ShardNumber(0)), &scene.shard(0).without(node(2)));
+    let planned = scene.begin(&Wish::AddMissing { database: DATABASE });
+    scene.step(&scene.view());
+    let mut spec = SpecRecord::clone(scene.view().databases[&DATABASE].spec.as_ref().unwrap());
+    spec.state = DatabaseState::Deleting;
+    scene.put(Key::Spec(DATABASE), &spec);
+    let gone = scene.shard(0).without(planned.steps[0].to.unwrap());
+    scene.put(Key::Shard(DATABASE, ShardNumber(0)), &gone);
+    assert_eq!(scene.carry_out().error.as_deref(), Some("its database was deleted"));
+    assert_eq!(scene.shard(0), gone);
+}
+
+#[test]
+fn a_drained_node_stays_without_primaries_whatever_else_goes_on() {
+    // Primaries are evened out over nodes that take them.
+    let scene = Scene::new(1);
+    scene.ends(2);
+    scene.settle();
+    let planned = scene.begin(&Wish::Replace { node: "n2".to_owned() });
+    let drained = planned.steps.iter().find(|step| step.kind == StepKind::SwitchOver).and_then(|step| step.to).unwrap();
+    while scene.operation().steps.get(scene.operation().done).is_some_and(|step| step.kind != StepKind::SwitchOver) {
+        if !scene.step(&scene.view()) {
+            scene.settle();
+        }
+    }
+    let record = (*scene.view().nodes[&drained].record).clone();
+    scene.put(Key::Node(drained), &NodeRecord { is_draining: true, ..record });
+    assert_eq!(scene.carry_out().error, None);
+    assert!((0..SHARDS).all(|number| scene.nodes(number).0 != drained));
+
+    // A restart would let it have primaries again.
+    let scene = Scene::new(1);
+    scene.begin(&Wish::Restart { nodes: vec!["n1".to_owned()] });
+    scene.step(&scene.view());
+    let refused = scene.plan(&drain("n1")).unwrap_err();
+    assert!(refused.contains("is about n1 too"), "{refused}");
+    assert!(scene.plan(&drain("n3")).is_ok());
 }
 
 #[test]
