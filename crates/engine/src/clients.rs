@@ -494,12 +494,16 @@ impl Clients {
             .sum()
     }
 
-    /// Ends the connection that holds most memory, if that is more than `bytes_min`, except those with CLIENT NO-EVICT.
+    /// Ends the connection that holds most memory, if that is more than `bytes_min`, except those with CLIENT NO-EVICT
+    /// and the node's own.
     /// Messages from others count too. `None`: nobody may be ended, or it is the connection `waits`, for which this would be done.
     pub fn end_largest(&self, bytes_min: usize, waits: u64) -> Option<Arc<ClientInfo>> {
         let client_infos = self.client_infos.lock();
-        let may_end =
-            |client_info: &&Arc<ClientInfo>| !client_info.killed.load(Relaxed) && !client_info.no_evict.load(Relaxed);
+        let may_end = |client_info: &&Arc<ClientInfo>| {
+            let is_kept = client_info.killed.load(Relaxed) || client_info.no_evict.load(Relaxed);
+            // Without the node's own connections, the dataset would miss what they apply.
+            !is_kept && !client_info.is_loader()
+        };
         let largest = client_infos.values().filter(may_end).max_by_key(|client_info| client_info.charged_bytes())?;
         if largest.charged_bytes() <= bytes_min || largest.id == waits {
             return None;

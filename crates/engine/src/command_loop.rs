@@ -291,6 +291,12 @@ fn run<const PROXY: bool>(connection: &mut Connection) -> Result<Option<Wait>, E
                             let args = work.batch.args(place);
                             if matches!(halt, Halt::Error(_)) {
                                 last = Some(route::shown(worker, args));
+                                // A refused EXEC ends the transaction.
+                                if let Some(forwarding) = forwarding.as_mut()
+                                    && worker.hub.directory.find(&args[0]).is_some_and(|command| command.is(bit::EXEC))
+                                {
+                                    forwarding.unwatch();
+                                }
                             }
                             (None, Err(Box::new(route::refused(worker, session, args, halt))))
                         }

@@ -83,7 +83,7 @@ pub fn direct<'w>(
     // If the copy has been closed meanwhile, the reply may tell of what another one does not have.
     let mut seen = Seen::default();
     seen.add(before, dataset.journaling.seen());
-    if !dataset.journaling.is_safe(seen) {
+    if !dataset.journaling.is_safe(seen) || dataset.journaling.has_lost(seen, command.is(bit::WRITE)) {
         forwarding.get_or_insert_default().hold(&owner, seen);
     }
     Some((command, outcome))

@@ -56,7 +56,8 @@ pub fn forward<'w>(
         Ok((command, sent))
     });
     match sent {
-        Err(Halt::Error(_)) if forwarding.waits() => Err(Halt::Wait(Wait::Replies)),
+        // A pause must not hold back what was sent before.
+        Err(Halt::Error(_) | Halt::Wait(Wait::Pause { .. })) if forwarding.waits() => Err(Halt::Wait(Wait::Replies)),
         sent => sent,
     }
 }
@@ -216,18 +217,9 @@ impl Sender<'_> {
         // EXEC and DISCARD without MULTI are errors.
         let is_error = session.multi.is_none() && matches!(command.name, "exec" | "discard");
         if runs && command.is(bit::UNWATCHES) && !is_error {
-            self.unwatch();
+            self.forwarding.unwatch();
         }
         Ok(false)
-    }
-
-    fn unwatch(&mut self) {
-        self.forwarding.watch_lost = false;
-        if let Some((shard, _)) = self.forwarding.watched.take()
-            && let Some(session) = self.forwarding.session(shard)
-        {
-            session.say(&[b"UNWATCH"]);
-        }
     }
 
     /// To this shard, as it is.
@@ -374,7 +366,7 @@ impl Sender<'_> {
             Ok(owner) => owner,
             Err(Halt::Error(text)) => {
                 self.session.changed = true;
-                self.unwatch();
+                self.forwarding.unwatch();
                 self.answer(|out| out.error(&text));
                 return Ok(true);
             }

@@ -112,6 +112,9 @@ fn poll_replies(connection: &mut Connection, pause_bytes: usize, cx: &mut Contex
         }
     }
     for (shard, error) in lost {
+        if forwarding.is_cut(shard) {
+            return Poll::Ready(Err(End::Io(error.to_string())));
+        }
         forwarding.lose(shard, &error);
     }
     let replies = Replies { worker, routes, batch, client_info, proto: session.proto, pause_bytes };
@@ -183,9 +186,11 @@ fn poll_replies(connection: &mut Connection, pause_bytes: usize, cx: &mut Contex
 
 /// CLIENT UNBLOCK must find who waits for this client.
 fn note_wait(forwarding: &mut Forwarding, routes: &Routes, client_info: &ClientInfo) {
-    let Some(shard) = forwarding.awaited.front_mut().and_then(|awaited| awaited.kind.first_awaited()) else { return };
-    let Some(client) = forwarding.session(shard).and_then(|session| session.client) else { return };
-    *client_info.blocked_at.lock() = Some((Arc::clone(&routes.shards[usize::from(shard)]), client));
+    let shard = forwarding.awaited.front_mut().and_then(|awaited| awaited.kind.first_awaited());
+    let client = shard.and_then(|shard| forwarding.session(shard)?.client);
+    // Until the owner has told the session's number there, nobody can be found: an earlier number is another client's by now.
+    *client_info.blocked_at.lock() =
+        shard.zip(client).map(|(shard, client)| (Arc::clone(&routes.shards[usize::from(shard)]), client));
 }
 
 #[cold]

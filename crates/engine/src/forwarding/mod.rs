@@ -169,6 +169,10 @@ impl Part {
     }
 }
 
+fn is_lost(part: &Part, shard: u16) -> bool {
+    part.shard == shard && part.state != PartState::Done
+}
+
 impl Kind {
     /// The first shard whose reply is not there.
     pub fn first_awaited(&mut self) -> Option<u16> {
@@ -288,8 +292,36 @@ impl Forwarding {
         let sent = self.session(shard).filter(|_| !is_refused).map_or(0, |session| session.sent());
         self.end(shard);
         self.of(shard).for_each(|(part, is_write)| part.lose(is_write, sent));
+        // Of a reply that is kept until it is whole, a part may have come.
+        for awaited in &mut self.awaited {
+            match &mut awaited.kind {
+                Kind::Pass(_) => {}
+                Kind::Page { part, bytes, .. } if is_lost(part, shard) => bytes.clear(),
+                Kind::Page { .. } => {}
+                Kind::Merge { parts, .. } => {
+                    let lost = parts.iter_mut().filter(|(part, _)| is_lost(part, shard));
+                    lost.for_each(|(_, reply)| reply.bytes.clear());
+                }
+            }
+        }
         self.away(shard);
         sent
+    }
+
+    /// Whether a part of a reply from this shard has been passed on, so that nobody can send the rest of it.
+    pub fn is_cut(&self, shard: u16) -> bool {
+        let Some(Awaited { kind: Kind::Pass(part), .. }) = self.awaited.front() else { return false };
+        part.shard == shard && part.state == PartState::Sent && part.owed == 0 && !part.extent.is_new()
+    }
+
+    /// UNWATCH, or what does the same.
+    pub fn unwatch(&mut self) {
+        self.watch_lost = false;
+        if let Some((shard, _)) = self.watched.take()
+            && let Some(session) = self.session(shard)
+        {
+            session.say(&[b"UNWATCH"]);
+        }
     }
 
     /// What the session has watched is not watched any more.

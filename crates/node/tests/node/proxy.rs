@@ -488,6 +488,42 @@ fn a_pipeline_keeps_its_order_and_its_modes() {
     assert!(all.starts_with("$4\r\nseen\r\n$"), "{all}");
 }
 
+#[test]
+fn a_refused_exec_forgets_what_was_watched() {
+    let directory = tempfile::tempdir().unwrap();
+    let (proxy, _operator) = start_proxy(directory.path(), 100, 40);
+    let (mut client, mut other) = (proxy.connect(), proxy.connect());
+    let keys = keys(20);
+    for key in &keys {
+        call(&mut client, &format!("WATCH {key}"), "OK");
+        call(&mut client, "MULTI", "OK");
+        assert!(run(&mut client, "EXEC now").starts_with("(error) EXECABORT"));
+        call(&mut other, &format!("SET {key} 1"), "OK");
+        // It may be of any other shard, or of this one.
+        call(&mut client, "MULTI", "OK");
+        call(&mut client, &format!("GET {key}"), "QUEUED");
+        call(&mut client, "EXEC", "[\"1\"]");
+    }
+}
+
+/// Once the commands before the held one were sent to their owners only when the pause was over.
+#[test]
+fn a_pause_holds_nothing_that_was_sent_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let (proxy, _operator) = start_proxy(directory.path(), 100, 40);
+    let (mut client, mut other) = (proxy.connect(), proxy.connect());
+    let keys = keys(20);
+    keys.iter().for_each(|key| call(&mut client, &format!("SET {key} 1"), "OK"));
+    call(&mut other, "CLIENT PAUSE 600000 WRITE", "OK");
+    let mut pipeline: Vec<u8> = keys.iter().flat_map(|key| format!("GET {key}\r\n").into_bytes()).collect();
+    pipeline.extend_from_slice(b"SET held 2\r\nGET held\r\n");
+    client.send(&pipeline);
+    keys.iter().for_each(|key| assert_eq!(read(&mut client), "\"1\"", "{key}"));
+    call(&mut other, "EXISTS held", "(integer) 0");
+    call(&mut other, "CLIENT UNPAUSE", "OK");
+    assert_eq!([read(&mut client), read(&mut client)], ["OK", "\"2\""]);
+}
+
 /// A large reply is passed on in parts, and published messages stand before it or behind it.
 #[test]
 fn messages_do_not_cut_a_reply_that_arrives_in_parts() {
