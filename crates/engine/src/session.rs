@@ -396,6 +396,10 @@ impl Connection {
                 if !journaling.is_safe(work.seen) {
                     break;
                 }
+                // A journal that has just failed lets everything leave.
+                if journaling.has_lost(work.seen, work.may_have_written) {
+                    return Err(End::Lost);
+                }
             }
             match self.stream.try_write(work.next_to_send()) {
                 Ok(sent) => {

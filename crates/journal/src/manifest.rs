@@ -159,17 +159,24 @@ pub fn write_older(folder: &Path, manifest: &Manifest) -> Result<(), String> {
 
 fn write_file(folder: &Path, name: &str, manifest: Option<&Manifest>) -> Result<(), String> {
     let draft = folder.join(format!("{name}.new"));
-    let written = File::create(&draft)
-        .and_then(|mut file| file.write_all(&encode(manifest)).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&draft, folder.join(name)))
-        .and_then(|()| sync(folder));
+    // Opened before anything changes: afterwards, an error leaves in the dark which manifest counts.
+    let written = File::open(named(folder)).and_then(|directory| {
+        let mut file = File::create(&draft)?;
+        file.write_all(&encode(manifest))?;
+        file.sync_all()?;
+        fs::rename(&draft, folder.join(name))?;
+        directory.sync_all()
+    });
     written.map_err(|error| format!("{}: {error}", folder.join(name).display()))
 }
 
 /// Makes the names in a directory durable.
 pub fn sync(folder: &Path) -> io::Result<()> {
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    File::open(folder)?.sync_all()
+    File::open(named(folder))?.sync_all()
+}
+
+fn named(folder: &Path) -> &Path {
+    if folder.as_os_str().is_empty() { Path::new(".") } else { folder }
 }
 
 fn encode(manifest: Option<&Manifest>) -> Vec<u8> {

@@ -288,9 +288,10 @@ impl Shared {
     /// wait.
     pub fn publish(&self, state: &mut LogState) -> bool {
         let limit = state.limit();
+        // First: a failure lets everybody go on who waits for the limit, and who goes on must see that it was one.
+        let has_failed = self.has_failed.swap(state.failed.is_some(), Ordering::AcqRel);
         let before = self.limit.swap(limit, Ordering::AcqRel);
         let durable = self.durable.swap(state.durable, Ordering::AcqRel);
-        let has_failed = self.has_failed.swap(state.failed.is_some(), Ordering::AcqRel);
         let was_behind = state.behind_since.is_some();
         let is_behind = state.is_behind(was_behind);
         if is_behind != was_behind {

@@ -225,6 +225,9 @@ pub fn begin(database: &Database) -> Result<(), String> {
     let folder = folder(&database.hub.name, &config.redis_files);
     let is_new = !folder.exists();
     fs::create_dir_all(&folder).map_err(|error| about(&folder, error))?;
+    if is_new && let Some(parent) = folder.parent() {
+        manifest::sync(parent).map_err(|error| about(parent, error))?;
+    }
     begin_in(database, &config, &folder).inspect_err(|_| {
         // The first error counts. What stays is cleared when a journal begins here the next time.
         if is_new && !matches!(manifest::read(&folder), Ok(Found::Dataset(_))) {
@@ -307,14 +310,16 @@ pub fn note_stream(database: &Database) -> Result<(), String> {
 }
 
 impl Database {
-    /// As [`note_stream`]. An error is only logged: what the stream's id names is not written here.
-    pub(crate) fn note_stream(&self) {
-        if let Err(why) = note_stream(self) {
+    /// As [`note_stream`]. An error is only logged: what the stream's id names is not written here. False: there was one.
+    pub(crate) fn note_stream(&self) -> bool {
+        let noted = note_stream(self);
+        if let Err(why) = &noted {
             tracing::error!(
                 "database '{}': the replication id is not saved, so replicas may need a full synchronisation after a restart: {why}",
                 self.hub.name
             );
         }
+        noted.is_ok()
     }
 }
 

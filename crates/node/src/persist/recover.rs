@@ -149,9 +149,11 @@ pub fn recover(
         // Until there is a new checkpoint, each start reads again what was given up.
         let _ = database.start_rewrite();
     }
-    // Only now: if the node crashes before this, the next start must find out again whether the machine was restarted.
-    database.note_stream();
-    boot::note(folder);
+    // Only now: if the node crashes before this, or cannot say under which id it goes on, the next start must find out again whether the
+    // machine was restarted.
+    if database.note_stream() {
+        boot::note(folder);
+    }
     Ok(())
 }
 
