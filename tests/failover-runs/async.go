@@ -34,9 +34,6 @@ type losses struct {
 	// For how long packets are lost in this round: so long a replica may be behind, while its answers to heartbeats, which do not wait
 	// behind the writes, still grant leases. Of the type time.Duration.
 	lag int64
-	// When the newest cut was in place. A primary that is cut off acknowledges for a lease longer, and before the cut the replica may have been
-	// behind: under a fast load the time between the first and the last lost write is longer than a lease. Of the type time.Duration.
-	cutAt int64
 }
 
 // asynchronous is a client that writes growing numbers and reads them back.
@@ -105,8 +102,7 @@ func (losses *losses) read(l *load, s *sequence, found int) {
 		if span > losses.span {
 			losses.span = span
 		}
-		most, cutAt := leaseCounted+time.Duration(atomic.LoadInt64(&losses.lag)), time.Duration(atomic.LoadInt64(&losses.cutAt))
-		if span > most && newest.sent > cutAt+leaseCounted {
+		if most := leaseCounted + time.Duration(atomic.LoadInt64(&losses.lag)); span > most {
 			losses.wrong = append(losses.wrong, fmt.Sprintf("%s went back from %d to %d: acknowledged writes of %v are lost, and a lease and what delays the stream last %v",
 				s.key.name(""), newest.number, found, span, most))
 		}

@@ -15,8 +15,6 @@ type fault struct {
 	name string
 	// Whether a process that keeps data ends. Without persistence the loss of both copies is no mistake of the product.
 	endsData bool
-	// Whether a primary that it hits is cut off from its replica for as long as it lasts.
-	cuts bool
 	// Whether it needs what not every run has.
 	needs func(*run) bool
 	// begin returns what it does in words, and how it ends.
@@ -84,12 +82,12 @@ var faults = []fault{
 		}
 	}},
 	// Clients still reach the node.
-	{name: "isolate", cuts: true, begin: func(r *run, random *rand.Rand) (string, func() error) {
+	{name: "isolate", begin: func(r *run, random *rand.Rand) (string, func() error) {
 		n := r.victim(random)
 		r.must(n.drop(append(r.others("in", "ip saddr", n), r.others("out", "ip daddr", n)...)...))
 		return "nothing goes between " + n.name + " and the other nodes", r.heal
 	}},
-	{name: "cut", cuts: true, begin: func(r *run, random *rand.Rand) (string, func() error) {
+	{name: "cut", begin: func(r *run, random *rand.Rand) (string, func() error) {
 		n := r.victim(random)
 		if random.Intn(2) == 0 {
 			r.must(n.drop(r.others("in", "ip saddr", n)...))
@@ -98,13 +96,13 @@ var faults = []fault{
 		r.must(n.drop(r.others("out", "ip daddr", n)...))
 		return "the other nodes hear nothing of " + n.name, r.heal
 	}},
-	{name: "cut-one", cuts: true, begin: func(r *run, random *rand.Rand) (string, func() error) {
+	{name: "cut-one", begin: func(r *run, random *rand.Rand) (string, func() error) {
 		from, to := random.Intn(3), random.Intn(2)
 		to = (from + 1 + to) % 3
 		r.must(r.cluster.nodes[to].drop([2]string{"in", "ip saddr " + r.cluster.nodes[from].address}))
 		return fmt.Sprintf("nothing from n%d arrives at n%d", from+1, to+1), r.heal
 	}},
-	{name: "cut-machine", cuts: true, begin: func(r *run, random *rand.Rand) (string, func() error) {
+	{name: "cut-machine", begin: func(r *run, random *rand.Rand) (string, func() error) {
 		n, chains := r.victim(random), [][]string{{"in"}, {"out"}, {"in", "out"}}[random.Intn(3)]
 		var rules [][2]string
 		for _, chain := range chains {

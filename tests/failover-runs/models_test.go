@@ -3,7 +3,6 @@ package main
 import (
 	"math"
 	"testing"
-	"time"
 
 	"github.com/anishathalye/porcupine"
 )
@@ -68,31 +67,6 @@ func TestHistories(t *testing.T) {
 	} {
 		if good := porcupine.CheckOperations(model(one.of), one.history); good != one.isGood {
 			t.Errorf("%s: %v", one.what, good)
-		}
-	}
-}
-
-// A lease is counted for 1.3 s. Writes of 1.5 s are lost.
-func TestLossesOfOneFailover(t *testing.T) {
-	for _, one := range []struct {
-		what       string
-		lag, cutAt time.Duration
-		isWrong    bool
-	}{
-		{"no cut", 0, 0, true},
-		{"the replica was behind when the last write was 1 s away", 0, time.Second, false},
-		{"the last write was acknowledged without a lease", 0, 650 * time.Millisecond, true},
-		{"packets were lost for a second", time.Second, 0, false},
-	} {
-		losses := losses{lag: int64(one.lag), cutAt: int64(one.cutAt)}
-		s := sequence{written: []written{
-			{1, 400 * time.Millisecond, 450 * time.Millisecond, true},
-			{2, 490 * time.Millisecond, 500 * time.Millisecond, true},
-			{3, 2000 * time.Millisecond, 2010 * time.Millisecond, true},
-		}}
-		losses.read(&load{}, &s, 1)
-		if isWrong := len(losses.wrong) > 0; isWrong != one.isWrong || losses.lost != 2 {
-			t.Errorf("%s: %d lost, %v", one.what, losses.lost, losses.wrong)
 		}
 	}
 }

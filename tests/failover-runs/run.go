@@ -45,7 +45,6 @@ type run struct {
 	plan    plan
 	cluster *cluster
 	load    *load
-	losses  losses
 	folder  string
 	// The node that has just lost all that it had. A fault that ends a process hits this one.
 	lost      *node
@@ -236,14 +235,15 @@ func execute(flintkv, folder string, p plan) []string {
 	began := time.Since(begun)
 
 	r.load = newLoad(r.cluster)
+	losses := &losses{}
 	client := linearizable
 	if p.replication == "async" {
-		client = r.losses.asynchronous
+		client = losses.asynchronous
 	}
 	r.load.start(p.seed, client)
 	time.Sleep(time.Second)
 	for _, round := range p.rounds {
-		atomic.StoreInt64(&r.losses.lag, int64(round.lossLasts()))
+		atomic.StoreInt64(&losses.lag, int64(round.lossLasts()))
 		r.carryOut(round)
 		if len(r.wrong) > 0 {
 			break
@@ -251,7 +251,7 @@ func execute(flintkv, folder string, p plan) []string {
 	}
 	time.Sleep(time.Second)
 	r.load.stop()
-	r.judge()
+	r.judge(losses)
 	fmt.Printf("  began in %.0f s, %.0f s in all; %+v\n", began.Seconds(), time.Since(begun).Seconds(), r.load.counts)
 	return r.wrong
 }
@@ -282,9 +282,6 @@ func (r *run) carryOut(one round) {
 			r.must(r.staysInSync())
 		}
 		what, end := fault.begin(r, random)
-		if fault.cuts {
-			atomic.StoreInt64(&r.losses.cutAt, int64(r.load.now()))
-		}
 		lasts := one.lasts[at]
 		said = append(said, fmt.Sprintf("%s for %v", what, lasts))
 		go func() {
@@ -309,7 +306,7 @@ func (r *run) carryOut(one round) {
 }
 
 // judge looks at the histories, at the processes, and at the copies.
-func (r *run) judge() {
+func (r *run) judge(losses *losses) {
 	for _, what := range r.cluster.trouble() {
 		r.fails("%s", what)
 	}
@@ -326,8 +323,8 @@ func (r *run) judge() {
 		return
 	}
 	if r.plan.replication == "async" {
-		r.wrong = append(r.wrong, r.losses.wrong...)
-		fmt.Printf("  %d acknowledged writes are lost, the longest time between two of one failover: %v\n", r.losses.lost, r.losses.span)
+		r.wrong = append(r.wrong, losses.wrong...)
+		fmt.Printf("  %d acknowledged writes are lost, the longest time between two of one failover: %v\n", losses.lost, losses.span)
 	} else {
 		if err := r.load.readAll(); err != nil {
 			r.fails("%v", err)
