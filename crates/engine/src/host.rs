@@ -200,7 +200,13 @@ impl Host for Worker {
     }
 
     fn config_get(&self, patterns: &[&[u8]]) -> Vec<(String, Vec<u8>)> {
-        let found = self.hub.config.get(patterns).into_iter();
+        // Who may read the settings of a database is not the console's administrator.
+        let found = self
+            .hub
+            .config
+            .get(patterns)
+            .into_iter()
+            .filter(|(name, _)| !name.eq_ignore_ascii_case("console-password"));
         let mut found: Vec<_> = found.map(|(name, value)| (name, config::word_bytes(&value))).collect();
         if let Some((_, value)) = found.iter_mut().find(|(name, _)| name.eq_ignore_ascii_case("maxclients"))
             && let Some(control) = self.hub.control()

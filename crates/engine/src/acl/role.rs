@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 pub enum Role {
     /// Reads values and figures.
     Viewer,
-    /// Changes values, ends clients, empties databases.
+    /// Changes values, ends clients, empties databases. Sees no passwords, so it has no CONFIG GET; the API shows it all other settings.
     Operator,
     /// Everything.
     Admin,
@@ -25,7 +25,7 @@ const VIEWER: &str = "on nopass ~* &* +@read -@dangerous -@blocking -@scripting 
     +command +memory|usage +memory|stats +memory|doctor +object +type +ttl +slowlog|get +slowlog|len +latency|latest \
     +latency|history +latency|histogram +client|list +client|id +client|info +lolwut +pubsub +role";
 const OPERATOR: &str = "on nopass ~* &* +@all -@admin -@dangerous +@read +@write -@blocking +flushdb +flushall +keys +sort +info \
-    +role +restore +swapdb +slowlog +latency +memory +client|list +client|kill +client|unblock +config|get +config|resetstat \
+    +role +restore +swapdb +slowlog +latency +memory +client|list +client|kill +client|unblock +config|resetstat \
     -debug -migrate";
 const ADMIN: &str = "on nopass ~* &* +@all";
 

@@ -387,6 +387,20 @@ fn maxclients_shows_what_the_system_allows() {
     assert_eq!(client.run("CONFIG GET maxclients"), format!("1) \"maxclients\"\n2) \"{shown}\""));
 }
 
+/// The passwords of a database are for those who may read its settings, as in Redis. The console's is not its.
+#[test]
+fn config_get_does_not_tell_the_password_of_the_console() {
+    let node = Node::start(&[("console-password", "of-the-console"), ("masterauth", "of-the-primary")]);
+    let mut client = node.connect();
+    assert_eq!(client.run("CONFIG GET console-password"), "(empty array)");
+    assert_eq!(client.run("CONFIG GET Console-Password masterauth"), "1) \"masterauth\"\n2) \"of-the-primary\"");
+    let all = client.run("CONFIG GET *");
+    assert!(all.contains("of-the-primary") && !all.contains("of-the-console"), "{all}");
+    assert!(
+        !client.run("EVAL \"return redis.call('CONFIG', 'GET', 'console-password')\" 0").contains("of-the-console")
+    );
+}
+
 #[test]
 fn client_caching_says_which_mode_it_needs() {
     let node = Node::start(&[]);

@@ -342,7 +342,14 @@ fn console_users_do_what_their_role_allows() {
     {
         assert!(denied(&operator.run(&format!("as viewer default {command}"))), "{command}");
     }
-    for command in ["CONFIG SET maxmemory 1gb", "ACL SETUSER x on", "SHUTDOWN", "DEBUG SLEEP 1", "AUTH secret"] {
+    for command in [
+        "CONFIG SET maxmemory 1gb",
+        "CONFIG GET requirepass",
+        "ACL SETUSER x on",
+        "SHUTDOWN",
+        "DEBUG SLEEP 1",
+        "AUTH secret",
+    ] {
         assert!(denied(&operator.run(&format!("as operator default {command}"))), "{command}");
     }
     assert_eq!(operator.run("as admin default CONFIG SET slowlog-max-len 5"), "+OK");
