@@ -214,9 +214,10 @@ impl FlashFiles {
         if sizing.mark.is_kept == is_kept {
             return Ok(());
         }
-        sizing.mark.is_kept = is_kept;
         let bytes = self.data_bytes();
-        sizing.write_superblocks(bytes)
+        sizing.mark.is_kept = is_kept;
+        // After a failure the next call writes it again.
+        sizing.write_superblocks(bytes).inspect_err(|_| sizing.mark.is_kept = !is_kept)
     }
 
     /// Makes every completed write durable. After a sync has failed, a later successful one proves nothing, because the
@@ -333,8 +334,9 @@ impl Sizing<'_> {
 
     /// Writes every log's superblock over the older of its two copies.
     fn write_superblocks(&mut self, data_bytes: u64) -> Result<(), OpenError> {
-        self.mark.sequence += 1;
-        let Mark { log_id, sequence, is_kept } = *self.mark;
+        // After a failure the same pages are written again, and not those of the last sure mark.
+        let sequence = self.mark.sequence + 1;
+        let Mark { log_id, is_kept, .. } = *self.mark;
         let path_count = self.files.logs.len() as u16;
         for (path_index, log) in (0..).zip(&self.files.logs) {
             let (offset, page) = Superblock { path_index, path_count, log_id, data_bytes, sequence, is_kept }.page();
@@ -349,6 +351,7 @@ impl Sizing<'_> {
             };
             result.map_err(|error| log.failed("write the superblock of", error))?;
         }
+        self.mark.sequence = sequence;
         Ok(())
     }
 }

@@ -10,6 +10,7 @@ use large::Change;
 use node::{Answer, Node, Random};
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::Arc;
 use store::counters::Counter;
 use store::log::page::Corrupt;
 use store::{
@@ -234,17 +235,8 @@ impl Run {
             (0..self.random.below(200)).take_while(|_| !store.is_cleaned()).for_each(|_| self.step());
             store.stop_cleaning();
         }
-        let snapshot = store.cut_for_checkpoint(|| Ok(InRam::default())).expect("nobody locks").expect("it begins");
-        let model = self.model.clone();
-        let (mut places, mut in_parts) = (Vec::new(), Vec::new());
-        let gives_up = self.random.below(8) == 0;
-        let mut put = |stripe, table_id, kept: CheckpointPart<'_>| {
-            match kept {
-                CheckpointPart::Entries(pairs) => places.push((stripe, table_id, pairs.to_vec())),
-                CheckpointPart::Parts(saved) => in_parts.push((stripe, table_id, saved.to_vec())),
-            }
-            Ok(())
-        };
+        let (model, sim) = (self.model.clone(), self.node.sim.clone());
+        let (gives_up, is_void) = (self.random.below(8) == 0, self.random.below(8) == 0);
         let mut pause = || {
             (0..self.random.below(4)).for_each(|_| self.step());
             match gives_up && self.random.below(400) == 0 {
@@ -252,15 +244,35 @@ impl Run {
                 false => Ok(()),
             }
         };
-        let (in_ram, checkpoint, cut) = snapshot.run_places(&mut put, &mut pause).ok()?;
-        if self.random.below(8) == 0 {
-            return None;
-        }
-        sync(&self.node.sim);
-        let table = checkpoint.encode();
-        self.node.store.checkpoint_durable(cut);
-        Some(Saved { table, places, in_parts, in_ram: in_ram.0, model })
+        taken(&sim, &store, model, is_void, &mut pause)
     }
+}
+
+/// Takes a checkpoint. `None`: it was given up, or it is void, that is never durable.
+fn taken(
+    sim: &Sim,
+    store: &Arc<Store>,
+    model: Model,
+    is_void: bool,
+    pause: &mut dyn FnMut() -> Result<(), DumpError>,
+) -> Option<Saved> {
+    let snapshot = store.cut_for_checkpoint(|| Ok(InRam::default())).expect("nobody locks").expect("it begins");
+    let (mut places, mut in_parts) = (Vec::new(), Vec::new());
+    let mut put = |stripe, table_id, kept: CheckpointPart<'_>| {
+        match kept {
+            CheckpointPart::Entries(pairs) => places.push((stripe, table_id, pairs.to_vec())),
+            CheckpointPart::Parts(saved) => in_parts.push((stripe, table_id, saved.to_vec())),
+        }
+        Ok(())
+    };
+    let (in_ram, checkpoint, cut) = snapshot.run_places(&mut put, &mut || pause()).ok()?;
+    if is_void {
+        return None;
+    }
+    sync(sim);
+    let table = checkpoint.encode();
+    store.checkpoint_durable(cut);
+    Some(Saved { table, places, in_parts, in_ram: in_ram.0, model })
 }
 
 fn sync(sim: &Sim) {
@@ -596,6 +608,77 @@ fn segments_of_what_is_not_freed_yet_are_not_damaged() {
     assert!(stats[Counter::CollectedSegments] > 40, "{stats:#?}");
     assert_eq!(stats.flash_retired_segments, 0);
     drop(held);
+}
+
+/// A flash that becomes smaller has damaged pages behind its new end. The checkpoint of before names records that have moved since, at their old
+/// places; the one of after names nothing behind the end. Both can be restored, after a crash while it shrinks and after one when it is done.
+#[test]
+fn a_flash_that_shrinks_over_damaged_pages_can_be_restored() {
+    for ends in [false, true] {
+        shrink_over_damage(ends);
+    }
+}
+
+fn shrink_over_damage(ends: bool) {
+    const KEYS: u32 = 6_500;
+    let layout = FlashConfig::divide(FLASH, 16 << 20, 2, flash::DATA_OFFSET, Codec::None);
+    let sim = Sim::new(9, 2, layout.bytes_per_path()).with_cache();
+    let segment_bytes = layout.segment_bytes;
+    let mut node = Node::on(sim.clone(), &Node::config(400 << 10, Policy::NoEviction, 2, layout));
+    node.store.set_quarantine(true);
+    let (mut random, mut model) = (Random(9), Model::new());
+    for key in 0..KEYS {
+        assert!(node.make_room(), "key {key}: {:#?}", node.store.stats());
+        let (name, value) = (key.to_le_bytes(), (0..700).map(|_| random.draw() as u8).collect::<Vec<_>>());
+        node.run(0, &[&name], |ks, keys| {
+            ks.set_string(&keys[0], &value, None);
+            Ok(())
+        })
+        .expect("a blind set reads nothing");
+        model.insert((0, name.to_vec()), (Content::Text(value), None));
+    }
+    let take = |node: &Node, model: &Model| {
+        taken(&sim, &node.store, model.clone(), false, &mut || Ok(())).expect("nobody gives up")
+    };
+    let mut saved = take(&node, &model);
+    for page in 0..8 {
+        let first = flash::DATA_OFFSET + 8 * segment_bytes;
+        sim.set_page(0, first + page * PAGE_BYTES as u64, &[0; PAGE_BYTES]);
+    }
+    for key in (0..KEYS).filter(|key| key % 4 != 0) {
+        node.run(0, &[&key.to_le_bytes()], |ks, keys| ks.remove(&keys[0])).expect("a key is removed without its value");
+        model.remove(&(0, key.to_le_bytes().to_vec()));
+    }
+    node.resize(16 * segment_bytes).expect("16 segments are enough");
+    for _ in 0..60_000 {
+        node.now_ms += 1;
+        node.maintain();
+    }
+    assert!(node.store.resizing().is_some(), "the old checkpoint names what has left");
+    for _ in 0..10 {
+        if ends && node.store.resizing().is_some() {
+            saved = take(&node, &model);
+            (0..5_000).for_each(|_| {
+                node.now_ms += 1;
+                node.maintain();
+            });
+        }
+    }
+    assert_eq!(node.store.resizing().is_none(), ends, "{:#?}", node.store.stats());
+    let now_ms = node.now_ms;
+    drop(node);
+    sim.crash([]);
+    let mut node = restored(sim, &saved, &mut random, FIRST_START_MS);
+    node.now_ms = now_ms;
+    let mut lost = 0;
+    for ((db, name), (value, _)) in &saved.model {
+        match read(&mut node, *db, name) {
+            Ok(found) => assert!(found.as_ref() == Some(value), "{}", name.escape_ascii()),
+            Err(_) => lost += 1,
+        }
+    }
+    assert!((1..=60).contains(&lost), "{lost} lost, {ends}");
+    node.lanes.iter_mut().for_each(store::Lane::drain);
 }
 
 /// The values would have room, but not if they are changed later and written once more.

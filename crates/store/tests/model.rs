@@ -338,6 +338,63 @@ fn lost_values_do_not_block_the_shrinking() {
     assert!((1..=5).contains(&lost), "{lost}");
 }
 
+/// What the device cannot read is not cut off: one sector fails a read of many pages, and may do so for a while only.
+#[test]
+fn a_flash_that_cannot_be_read_for_a_while_shrinks_later_and_loses_nothing() {
+    let mut node = Node::new(72, 400 << 10, 16 << 20, Codec::None, Policy::NoEviction);
+    fill(&mut node, &mut Random(72), 0..10_000);
+    for key in (0..10_000u64).filter(|key| key % 4 != 0) {
+        node.run(0, &[&key.to_le_bytes()], |ks, keys| ks.remove(&keys[0])).unwrap();
+    }
+    let behind = flash::DATA_OFFSET + (3 << 20);
+    node.sim.fail_reads_in(0, behind..behind + 4096);
+    node.resize(5 << 20).unwrap();
+    for _ in 0..3_000 {
+        node.now_ms += 100;
+        node.maintain();
+    }
+    assert!(node.store.resizing().is_some(), "it waits for the device");
+    let is_lost = |node: &mut Node, key: u64| node.get(0, &key.to_le_bytes()).is_err();
+    let lost = (0..10_000).step_by(4).filter(|&key| is_lost(&mut node, key)).count();
+    assert!((1..=5).contains(&lost), "only those of the page that cannot be read: {lost}");
+    node.sim.heal();
+    for _ in 0..40_000 {
+        node.now_ms += 100;
+        node.maintain();
+    }
+    assert_eq!(node.store.resizing(), None, "{:#?}", node.store.stats());
+    assert_eq!((0..10_000).step_by(4).filter(|&key| is_lost(&mut node, key)).count(), 0);
+}
+
+/// A value in RAM whose copy is damaged is written again, whoever finds the damage: it must not leave RAM as one that has a copy.
+#[test]
+fn a_collection_that_finds_damage_keeps_what_is_in_ram() {
+    let mut node = Node::new(73, 16 << 20, 16 << 20, Codec::None, Policy::NoEviction);
+    fill(&mut node, &mut Random(73), 0..8_000);
+    node.store.clean();
+    for _ in 0..10_000 {
+        node.now_ms += 1;
+        node.maintain();
+    }
+    assert!(node.store.is_cleaned() && node.store.stats().values_in_ram == 8_000, "all are in RAM and have a copy");
+    for key in (0..8_000u64).filter(|key| key % 4 != 0) {
+        node.run(0, &[&key.to_le_bytes()], |ks, keys| ks.remove(&keys[0])).unwrap();
+    }
+    for page in 0..4 {
+        node.sim.set_page(0, flash::DATA_OFFSET + (2 << 20) + page * 4096, &[0; 4096]);
+    }
+    shrink(&mut node, 4 << 20);
+    assert!(node.store.rescued_values() > 0);
+    node.store.set_ram_limit(400 << 10);
+    for _ in 0..10_000 {
+        node.now_ms += 1;
+        node.maintain();
+    }
+    assert!(node.store.stats().values_in_ram < 1_000);
+    let read = |node: &mut Node, key: u64| node.get(0, &key.to_le_bytes()).map(|value| value.map(|value| value.len()));
+    assert!((0..8_000).step_by(4).all(|key| read(&mut node, key).is_ok_and(|length| length == Some(700))));
+}
+
 fn fill(node: &mut Node, random: &mut Random, keys: std::ops::Range<u64>) {
     for key in keys {
         assert!(node.make_room(), "key {key}: {:#?}", node.store.stats());
@@ -516,7 +573,7 @@ fn a_full_flash_evicts_when_the_policy_says_so() {
 #[test]
 fn the_space_of_expired_cold_keys_is_freed_without_reading_each_key() {
     let mut node = Node::new(7, 400 << 10, 8 << 20, Codec::None, Policy::NoEviction);
-    for key in 0..8_000u64 {
+    for key in 0..6_000u64 {
         assert!(node.make_room());
         let expiry = Some(node.now_ms + 60_000);
         node.run(0, &[&key.to_le_bytes()], |ks, keys| {

@@ -2,6 +2,7 @@
 //! A lane runs one collection at a time and reads one unit at a time, so that the pace follows demotion.
 //! Never writes a unit itself: `write` does. Never judges how much room there is: `log/segment/space` does.
 
+use super::damage::{Losses, Search};
 use super::write::points_to;
 use super::{Flight, Lane, WRITES_IN_FLIGHT_MAX};
 use crate::counters::Counter;
@@ -13,6 +14,7 @@ use crate::log::parts::number_of_place;
 use crate::log::record_kind::RecordKind;
 use crate::log::segment::{FULLEST, LogSpace, Relocation, SegmentStream, Unit};
 use crate::mem::tier::Full;
+use crate::mem::word::PageAddress;
 use flash::io::{Done, Op, OpKind, PageBuf};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -75,7 +77,7 @@ impl Lane {
         let starved = self.fill[0].blocked();
         self.weigh_if_due(starved);
         let segments = &self.store.segments;
-        let leaving = segments.next_leaving();
+        let leaving = segments.next_leaving(self.now_ms);
         let lacks_room = leaving.is_some_and(|leaving| !segments.has_room_for(leaving));
         let room = starved || lacks_room || segments.wants_collection();
         Need { starved, lacks_room, room, leaving }
@@ -231,6 +233,7 @@ impl Lane {
     fn begin_collection(&mut self, segment: u32, why: Purpose) {
         let is_dead = self.store.segments.get(segment).is_dead();
         let units = if is_dead { Vec::new() } else { self.store.segments.units(segment) };
+        self.search = Search::default();
         self.collect = Some(Collect::new(segment, units, why));
     }
 
@@ -301,13 +304,43 @@ impl Lane {
                 true => segments.uncollected(segment),
                 false => self.free_segment(segment),
             }
-        } else if collect.damaged || missing {
-            // Damaged records keep their entries, so that their keys answer with an error and do not look absent.
-            segments.damaged(segment);
+        } else if collect.unread || collect.damaged || missing {
+            if !self.search_unread(&collect) {
+                self.collect = Some(collect);
+                return false;
+            }
+            if self.store.segments.get(segment).is_dead() {
+                self.collect = Some(collect);
+                return true;
+            }
+            // Their keys answer with an error, and do not look absent.
+            self.store.segments.damaged(segment, self.now_ms);
         } else {
-            segments.uncollected(segment);
+            self.store.segments.uncollected(segment);
         }
         self.collection_ends(&collect);
+        true
+    }
+
+    /// Looks for the values of the records that this collection has not moved. Values in RAM are written again. The others are lost if the
+    /// segment leaves the log and was readable as a whole several times, and these records were not among what was read. True: it is done.
+    fn search_unread(&mut self, collect: &Collect) -> bool {
+        let segments = &self.store.segments;
+        let segment = collect.segment;
+        let is_final =
+            !collect.unread && !collect.unwritten && !self.store.has_unfreed() && segments.is_last_try(segment);
+        let losses = if is_final { Losses::GivenUp } else { Losses::Stay };
+        let is_here = |place: PageAddress| !place.is_lost() && segments.of_page(place.page) == segment;
+        if !self.search.step(&self.store, &is_here, losses) {
+            return false;
+        }
+        if is_final && self.search.lost > 0 {
+            tracing::error!(
+                segment,
+                "{} keys whose values cannot be read answer with an error until they are set again: their place leaves flash, which becomes smaller",
+                self.search.lost
+            );
+        }
         true
     }
 
@@ -401,7 +434,7 @@ impl Lane {
             Err(error) => {
                 self.store.counters.add(Counter::ReadErrors, 1);
                 tracing::error!(segment = collect.segment, "flash read failed while collecting: {error}");
-                collect.damaged = true;
+                collect.unread = true;
             }
         }
         self.collect = Some(collect);

@@ -7,6 +7,7 @@ mod clock_hand;
 mod collect;
 mod compact;
 mod copies;
+mod damage;
 mod force_demote;
 mod regain;
 mod scrub;
@@ -36,6 +37,7 @@ use crate::stripe::UPKEEP_TIMEOUT;
 use clean::CleanHand;
 use clock_hand::{ClockHand, TtlSample};
 use collect::{EXPIRY_EVERY_MS, SHRINK_EVERY_MS};
+use damage::Search;
 use flash::io::{Done, Driver, Op, OpKind, PAGE_BYTES, PageBuf};
 use force_demote::Due;
 use regain::SegmentTest;
@@ -204,6 +206,8 @@ pub struct Lane {
     clean: Option<CleanHand>,
     pub(crate) test: Option<SegmentTest>,
     pub(crate) test_due_ms: u64,
+    /// The search for what the running collection could not read.
+    search: Search,
     pub(crate) scrub: Option<Scrub>,
     pub(crate) scrub_due_ms: u64,
     warm: Option<Warm>,
@@ -292,6 +296,7 @@ impl Lane {
             clean: None,
             test: None,
             test_due_ms: 0,
+            search: Search::default(),
             scrub: None,
             scrub_due_ms: 0,
             warm: None,

@@ -2,23 +2,19 @@
 //! client reads it. If a value on a damaged page is in RAM too, it is written again later; otherwise its key is counted
 //! as lost. Never decides which segment is due.
 
+use super::damage::{Losses, Search};
 use super::{Flight, Lane};
 use crate::counters::Counter;
 use crate::log::page::scan;
 use crate::log::segment::Unit;
-use crate::log::segment::rot::Lost;
-use crate::mem::hash::STRIPES;
 use crate::mem::word::PageAddress;
-use crate::store::{Store, clean_place};
-use crate::stripe::UPKEEP_TIMEOUT;
+use crate::store::Store;
 use flash::io::{Done, Op, OpKind, PAGE_BYTES, PageBuf};
 
 /// A lane reads at most one piece of 256 KiB in this time: 26 MB/s.
 const SCRUB_EVERY_MS: u64 = 10;
 /// How often a lane looks for a segment that is due.
 const LOOK_EVERY_MS: u64 = 100;
-/// The search for the keys of damaged pages visits at most this many leaves in a slice.
-const SEARCH_LEAVES_MAX: usize = 128;
 /// How often reading a piece is tried, because the transfer may have been at fault.
 const TRIES: u32 = 3;
 
@@ -32,18 +28,6 @@ pub(crate) struct Scrub {
     /// The damaged pages, in ascending order.
     rotten: Vec<u32>,
     search: Search,
-}
-
-/// The position of the search for keys, and what it has found.
-#[derive(Default)]
-struct Search {
-    stripe: usize,
-    table_id: u32,
-    high: u64,
-    lost: u64,
-    rescued: u64,
-    /// How many of the lost keys were not known before.
-    news: u64,
 }
 
 impl Store {
@@ -87,7 +71,7 @@ impl Lane {
         }
         if scrub.rotten.is_empty() {
             self.store.segments.scrubbed(scrub.segment, false);
-        } else if scrub.search.step(&self.store, &scrub.rotten) {
+        } else if scrub.searches(&self.store) {
             self.report_rot(&scrub);
             self.store.segments.scrubbed(scrub.segment, true);
         } else {
@@ -130,11 +114,9 @@ impl Lane {
     }
 
     fn report_rot(&self, scrub: &Scrub) {
-        let (counters, segments) = (&self.store.counters, &self.store.segments);
-        let Search { lost, rescued, news, .. } = scrub.search;
+        let segments = &self.store.segments;
+        let (lost, rescued) = (scrub.search.lost, scrub.search.rescued);
         self.store.found_rot(scrub.rotten.iter().copied());
-        counters.add(Counter::RottenKeys, news);
-        counters.add(Counter::RescuedValues, rescued);
         // One line for each stretch of pages.
         for stretch in scrub.rotten.chunk_by(|a, b| a + 1 == *b) {
             let (path, offset) = segments.location(stretch[0]);
@@ -148,57 +130,14 @@ impl Lane {
     }
 }
 
-impl Search {
-    /// Looks at some of the keys. True: all keys are done. Meanwhile no record of the segment moves, and no record is
-    /// added to it.
-    fn step(&mut self, store: &Store, rotten: &[u32]) -> bool {
+impl Scrub {
+    /// Looks at some of the keys for the damaged pages. True: all keys are done.
+    fn searches(&mut self, store: &Store) -> bool {
+        let rotten = &self.rotten;
         let is_rotten = |place: PageAddress| {
             let end = place.page + store.segments.read_pages(place);
             rotten[rotten.partition_point(|&page| page < place.page)..].first().is_some_and(|&page| page < end)
         };
-        let mut timeout = UPKEEP_TIMEOUT;
-        for _ in 0..SEARCH_LEAVES_MAX {
-            if self.stripe == STRIPES {
-                return true;
-            }
-            // A script holds the stripe, so try it again in the next slice.
-            let Some(mut stripe) = store.stripe_or_skip(self.stripe, &mut timeout) else { return false };
-            if self.table_id >= stripe.table_ids() {
-                *self = Search { stripe: self.stripe + 1, table_id: 0, high: 0, ..*self };
-                continue;
-            }
-            let (entries, _, next) = stripe.database_mut(self.table_id).table.leaf_at_mut(self.high);
-            for entry in entries.iter_mut().filter(|entry| entry.high() >= self.high) {
-                let word = entry.word();
-                if !word.is_hot() {
-                    if is_rotten(word.place()) {
-                        self.lost += 1;
-                        let key = Lost::key(word.place().page, self.table_id, entry.high());
-                        self.news += u64::from(store.segments.rot.add_key(key));
-                    }
-                } else if !word.is_dirty() {
-                    let place = clean_place(entry.hot());
-                    if is_rotten(place) {
-                        store.segments.died(place);
-                        entry.set_dirty(true);
-                        self.rescued += 1;
-                    }
-                } else if let Some(value) = entry.hot().boxed()
-                    && let Some(id) = value.shelf_id()
-                {
-                    let kept = value.forget_copies(&mut |place| is_rotten(crate::log::parts::place_of_number(place)));
-                    self.rescued += kept.in_memory;
-                    if kept.absent > 0 {
-                        self.lost += 1;
-                        self.news += u64::from(store.segments.rot.add_key(Lost::collection(id)));
-                    }
-                }
-            }
-            match next {
-                Some(high) => self.high = high,
-                None => (self.table_id, self.high) = (self.table_id + 1, 0),
-            }
-        }
-        false
+        self.search.step(store, &is_rotten, Losses::Stay)
     }
 }

@@ -16,7 +16,9 @@ pub(crate) struct Collect {
     /// Records that were read and not yet moved, because there was no room.
     pub backlog: Vec<Gathered>,
     pub why: Purpose,
-    /// A unit could not be read. Its records stay, so the segment is not freed.
+    /// The device could not read a unit. A later try may.
+    pub unread: bool,
+    /// A page is damaged. Its records stay, so the segment is not freed.
     pub damaged: bool,
     /// Moved records could not be written. They are still at their old place.
     pub unwritten: bool,
@@ -68,6 +70,7 @@ impl Collect {
             reading: false,
             backlog: Vec::new(),
             why,
+            unread: false,
             damaged: false,
             unwritten: false,
             evicted: 0,

@@ -701,6 +701,68 @@ impl Segments {
 mod tests {
     use super::*;
 
+    /// Writes a unit of one record, which is dead at once.
+    fn write_dead(segments: &Segments, stream: SegmentStream, pages: u32) -> Unit {
+        let unit = segments.take_unit(stream, pages).expect("some segment is free");
+        segments.wrote(PageAddress { page: segments.page(unit, 0), step: 0 }, 500, None);
+        segments.unit_written(unit);
+        while let Some(dead) = segments.next_dead() {
+            segments.freed(dead);
+        }
+        unit
+    }
+
+    /// A stream whose segment was retired, tested and is written by the other stream must not go on in it.
+    #[test]
+    fn a_segment_that_comes_back_belongs_to_one_stream() {
+        let segments = Segments::new(8, 16, 1, 0, 1);
+        let failed = segments.take_unit(SegmentStream::Relocated, 4).expect("all are free");
+        segments.retire(failed);
+        segments.unit_written(failed);
+        let tested = segments.next_to_test(0).expect("it is dead");
+        assert_eq!(tested, failed.segment);
+        segments.proved_good(tested);
+        let fresh = (0..100).map(|_| write_dead(&segments, SegmentStream::Fresh, 8));
+        assert!(fresh.into_iter().any(|unit| unit.segment == tested), "it takes data again");
+        let relocated = segments.take_unit(SegmentStream::Relocated, 4).expect("some are free");
+        assert_ne!((relocated.segment, relocated.first), (tested, 4));
+        assert_eq!(relocated.first, 0, "a segment of its own");
+    }
+
+    /// A segment that has left the log and comes back was bad in another life. A checkpoint may name what is in it now.
+    #[test]
+    fn a_segment_that_leaves_the_log_is_new_when_it_comes_back() {
+        let segments = Segments::new(32, 16, 1, 0, 1);
+        segments.set_quarantine(true);
+        let last = 31;
+        let fail = || loop {
+            let unit = segments.take_unit(SegmentStream::Fresh, 16).expect("some are free");
+            if unit.segment == last {
+                segments.retire(unit);
+                segments.unit_written(unit);
+                break;
+            }
+            segments.unit_written(unit);
+            while let Some(dead) = segments.next_dead() {
+                segments.freed(dead);
+            }
+            segments.durable(segments.cut());
+        };
+        fail();
+        assert_eq!(segments.next_to_test(0), None, "a checkpoint may name it");
+        segments.set_end(16);
+        while let Some(leaving) = segments.next_leaving(0) {
+            assert!(segments.begin_vacating(leaving));
+            segments.freed(leaving);
+            segments.vacating_ends();
+        }
+        segments.durable(segments.cut());
+        assert!(!segments.shrinks());
+        segments.set_end(32);
+        fail();
+        assert_eq!(segments.next_to_test(0), None, "a checkpoint may name what it had");
+    }
+
     #[test]
     fn a_segment_passes_through_all_states() {
         let segments = Segments::new(8, 16, 2, 4096, 1);

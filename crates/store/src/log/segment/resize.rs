@@ -17,8 +17,11 @@ const HEADS: u32 = 2;
 pub const SEGMENTS_MIN: u32 = 16;
 /// Maximum number of segments. With so many, choosing a victim takes some milliseconds.
 const SEGMENTS_MAX: u32 = 1 << 18;
-/// Number of readings of a leaving segment before its unreadable records are given up.
+/// Number of readings of a leaving segment before its damaged records are given up.
 const TRIES_MAX: u8 = 3;
+/// The pause before the second reading. Each later one is twice as long, up to an hour: a device may fail for a while.
+const TRY_AGAIN_MS: u64 = 10_000;
+const TRY_AGAIN_MS_MAX: u64 = 3_600_000;
 
 impl Segments {
     /// Segments with a number below this take data.
@@ -106,6 +109,10 @@ impl Segments {
             segment.turn(SegmentState::Outside, SegmentState::Retired);
             return;
         }
+        // A failed write has ended its last use, and the stream may not have noticed: two streams would write the same pages.
+        for open in &mut heads.open {
+            open.take_if(|(segment, _)| *segment == number);
+        }
         segment.turn(SegmentState::Outside, SegmentState::Free);
         heads.free.push_back(number);
         self.free.store(number_of(heads.free.len()), Relaxed);
@@ -153,11 +160,13 @@ impl Segments {
     }
 
     /// A leaving segment that no lane empties yet.
-    pub fn next_leaving(&self) -> Option<u32> {
+    pub fn next_leaving(&self, now_ms: u64) -> Option<u32> {
         (self.end()..self.count()).find(|&number| {
             let segment = self.get(number);
+            let rests = segment.tries.load(Relaxed) > 0 && segment.test_due_ms.load(Relaxed) > now_ms;
             matches!(segment.state(), SegmentState::Sealed | SegmentState::Retired)
                 && segment.writers.load(Relaxed) == 0
+                && (segment.is_dead() || !rests)
         })
     }
 
@@ -182,19 +191,20 @@ impl Segments {
         self.relocation_ends();
     }
 
-    /// Called when a segment that the caller owns could not be read completely. The segment stays unchanged, so that
-    /// the keys of its records answer with an error. If it is leaving the log, it is tried again, and finally given up.
-    pub fn damaged(&self, number: u32) {
+    /// Whether the records of the leaving segment that cannot be read this time are given up.
+    pub fn is_last_try(&self, number: u32) -> bool {
+        number >= self.end() && self.get(number).tries.load(Relaxed) + 1 >= TRIES_MAX
+    }
+
+    /// Called when a segment that the caller owns could not be read completely. The segment stays, so that the keys of its
+    /// records answer with an error. If it is leaving the log, it is tried again.
+    pub fn damaged(&self, number: u32, now_ms: u64) {
         let segment = self.get(number);
-        let tries = segment.tries.fetch_add(1, Relaxed) + 1;
+        let tries = segment.tries.load(Relaxed);
+        segment.tries.store(tries.saturating_add(1), Relaxed);
+        let pause = (TRY_AGAIN_MS << tries.min(16)).min(TRY_AGAIN_MS_MAX);
+        segment.test_due_ms.store(now_ms + pause, Relaxed);
         segment.bad.store(true, Relaxed);
-        let _heads = self.heads.lock();
-        if number >= self.end() && tries >= TRIES_MAX {
-            tracing::error!(segment = number, "records that cannot be read are cut off with the end of the log");
-            segment.turn(SegmentState::Collecting, SegmentState::Outside);
-            self.left();
-        } else {
-            segment.turn(SegmentState::Collecting, SegmentState::Retired);
-        }
+        segment.turn(SegmentState::Collecting, SegmentState::Retired);
     }
 }

@@ -199,7 +199,7 @@ impl Segment {
         self.turn(SegmentState::Free, SegmentState::Collecting);
     }
 
-    /// Resets the counts of what was written.
+    /// Resets what is known of the last use.
     pub(super) fn forget(&self) {
         for records in &self.records {
             records.written.store(0, Relaxed);
@@ -207,6 +207,9 @@ impl Segment {
         }
         self.used_pages.store(0, Relaxed);
         self.tries.store(0, Relaxed);
+        self.tests.store(0, Relaxed);
+        self.test_due_ms.store(0, Relaxed);
+        self.unnamed_at.store(0, Relaxed);
         self.expires.store(false, Relaxed);
         *self.about.lock() = About::default();
     }

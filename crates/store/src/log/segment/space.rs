@@ -309,8 +309,6 @@ impl Segments {
         if self.emptied(number) {
             let segment = self.get(number);
             segment.bad.store(false, Relaxed);
-            segment.tests.store(0, Relaxed);
-            segment.unnamed_at.store(0, Relaxed);
             self.freed(number);
         } else {
             self.get(number).turn(SegmentState::Collecting, SegmentState::Retired);
