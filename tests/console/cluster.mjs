@@ -284,7 +284,7 @@ await main(async (node, browser) => {
     await page.getByRole("link", { name: "b", exact: true }).click();
     const banner = page.getByRole("region", { name: "The node that is shown" });
     await banner.getByText("b", { exact: true }).waitFor();
-    await page.getByRole("heading", { name: "Machine" }).waitFor();
+    await page.getByRole("heading", { name: "Machine" }).first().waitFor();
     same(new URL(page.url()).pathname, "/nodes/b/node", "the address");
     await seen("cluster-other-node");
     const menu = page.getByRole("navigation", { name: "Pages" });
@@ -319,6 +319,29 @@ await main(async (node, browser) => {
     await clean();
     await picture(page, "cluster-other-node-away");
     await banner.getByRole("link", { name: "Back to the cluster" }).click();
+  });
+
+  await step("what a page still shows of a node that is away is said to be old", async () => {
+    const why = "node 'b' cannot be asked: it cannot be reached";
+    const old = page.getByRole("alert").filter({ hasText: why });
+    for (const [path, asked, shown] of [
+      ["/nodes/b/databases", "/nodes/b/databases", page.getByRole("link", { name: "default", exact: true })],
+      ["/nodes/b/databases/default", "/nodes/b/databases/default", page.getByRole("region", { name: "Durability" })],
+      ["/nodes/b/databases/default/keys", "/nodes/b/databases/default", page.getByRole("link", { name: "Overview", exact: true })],
+      ["/nodes/b/node", "/nodes/b/node", page.getByRole("heading", { name: "Machine" }).first()],
+      ["/alerts", "/cluster/alerts", page.getByRole("heading", { name: "Rules of this node, a" })],
+    ]) {
+      said = answers(cluster());
+      await open(path);
+      await shown.waitFor();
+      same(await old.count(), 0, `alerts of ${path} while it is new`);
+      said[`GET ${asked}`] = () => refusal(502, "unreachable", why);
+      await old.waitFor();
+      same(await old.count(), 1, `alerts of ${path}`);
+      that(await shown.isVisible(), `${path} has lost what it showed`);
+      await clean();
+    }
+    await picture(page, "cluster-old");
   });
 
   await step("events and alerts of all nodes, each with its node; what a node does not say is named", async () => {

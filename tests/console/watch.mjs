@@ -164,6 +164,9 @@ await main(async (node, browser) => {
       same(resolved.message.id, firing.message.id, "the incident");
       // On a busy machine, other alerts may fire.
       await button("Silence many keys of default").waitFor({ state: "detached" });
+      await button("Switch off many keys").click();
+      await button("Switch on many keys").click();
+      await button("Switch off many keys").waitFor();
     } finally {
       hook.closeAllConnections();
       hook.close();

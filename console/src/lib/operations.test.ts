@@ -34,6 +34,7 @@ test("how far an operation is, and what it waits for", () => {
 test("only what runs in steps can be aborted, once", () => {
   expect([operation(), operation({ state: "done" }), operation({ steps: [] }), operation({ aborted_by: "ann" })].map(canAbort)).toEqual([true, false, false, false]);
   expect(onAbort("drain")).toContain("takes primaries again");
+  expect(onAbort("add replicas")).toContain("What was added stays.");
   expect(onAbort("of a newer version")).toContain("taken back");
 });
 

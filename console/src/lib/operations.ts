@@ -36,6 +36,7 @@ const ABORTS: Record<string, string> = {
   undrain: "Primaries that were handed over stay where they are.",
   drain: "The node takes primaries again. Those that have left stay where they are.",
   move: "A new copy that is not the primary yet goes again; otherwise the step is completed, so that no copy is half there. What has moved stays.",
+  "add replicas": "A new copy that is not in use yet goes again; otherwise the step is completed, so that no copy is half there. What was added stays.",
   replace: "A new copy that is not in use yet goes again; otherwise the step is completed, so that no copy is half there. What has moved stays.",
   restart: "The node that is drained is undrained. Nodes that have started anew stay as they are.",
 };

@@ -1039,7 +1039,7 @@ export interface Operation {
   error: string | null;
   failover: null | Failover;
   id: string;
-  /** create, resize, delete, flush, pause, resume, forget, recover, failover; with steps: switchover, drain, undrain, move, replace or restart. */
+  /** create, resize, delete, flush, pause, resume, forget, recover, failover; with steps: add replicas, switchover, drain, undrain, move, replace or restart. */
   kind: string;
   nodes: OperationNode[];
   started_ms: number;

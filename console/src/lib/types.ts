@@ -3,7 +3,7 @@
 import type * as api from "./schema";
 
 export type {
-  Benchmark, Bytes, Codec, Db, Directive, Event, KeyPage, KeyView, Policy, Reply, Role, Rule, Scenario, Series, Severity, Webhook,
+  Benchmark, Bytes, Codec, Db, Directive, Event, KeyPage, KeyView, NewRule, Policy, Reply, Role, Rule, Scenario, Series, Severity, Webhook,
 } from "./schema";
 
 export type Condition = api.Condition;

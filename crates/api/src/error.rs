@@ -1,5 +1,6 @@
 //! Owns the format of every error: a code for programs, a message and a hint for people. Never knows a route.
 
+use crate::auth::Role;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -60,6 +61,12 @@ impl ApiError {
 
     pub fn forbidden(message: impl Into<String>) -> ApiError {
         ApiError::new(403, "forbidden", message)
+    }
+
+    /// The user's role is too low.
+    pub fn role(needed: Role, user: &str, role: Role) -> ApiError {
+        ApiError::forbidden(format!("this needs the role {}, and {user} is {}", needed.name(), role.name()))
+            .hint("ask an administrator")
     }
 
     /// The user's password was chosen by somebody else and must be changed first.

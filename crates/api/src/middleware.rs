@@ -7,8 +7,8 @@ use crate::auth::{By, Role, Who, same};
 use crate::cx::{Cx, JSON, Note, OpenConnection, Peer, Reply};
 use crate::error::{ApiError, Failure};
 use crate::events::Audited;
-use crate::route::{Method, Route};
-use axum::body::{Body, Bytes, to_bytes};
+use crate::route::{BODY_BYTES_MAX, Method, Route};
+use axum::body::{Body, Bytes, HttpBody, to_bytes};
 use axum::extract::{FromRequestParts, RawPathParams, Request};
 use axum::http::header::{
     ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, COOKIE, HOST, HeaderName, ORIGIN, RETRY_AFTER, SET_COOKIE,
@@ -28,8 +28,6 @@ const SESSION: &str = "/api/v1/session";
 const COOKIE_NAME: &str = "flintkv_session";
 /// Of the cookie of a browser.
 pub const LIFETIME_S: u64 = crate::auth::sessions::SLIDING_MS / 1000;
-/// The largest request body; usually it is the value of a key.
-pub const BODY_BYTES_MAX: usize = 8 << 20;
 /// The time limit for receiving a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(20);
 /// Longer than a command may take. The handler continues, and the audit log records its result.
@@ -83,8 +81,7 @@ async fn admitted(
     if let Some(role) = route.role {
         let who = logged_in(who.as_ref())?;
         if who.role < role {
-            let text = format!("this needs the role {}, and {} is {}", role.name(), who.name, who.role.name());
-            let error = ApiError::forbidden(text).hint("ask an administrator");
+            let error = ApiError::role(role, &who.name, who.role);
             return Err(turned_away(&app, route, who, peer, &parts, error));
         }
         if !route.path.starts_with(SESSION)
@@ -334,15 +331,19 @@ fn decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// The whole body.
-pub async fn received(body: Body) -> Result<Bytes, ApiError> {
-    let read = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, BODY_BYTES_MAX)).await;
+fn too_large(bytes_max: usize) -> ApiError {
+    ApiError::too_large(format!("the body is larger than {}", size::human(bytes_max as u64)))
+}
+
+/// The whole body, if it has at most so many bytes.
+pub async fn received(body: Body, bytes_max: usize) -> Result<Bytes, ApiError> {
+    let read = tokio::time::timeout(BODY_TIMEOUT, to_bytes(body, bytes_max)).await;
     let read = read.map_err(|_| ApiError::timeout("the body did not arrive in time"))?;
     read.map_err(|error| {
         use std::error::Error;
         // axum distinguishes a limit from a broken connection only by the error's source.
         if error.source().is_some_and(|source| source.to_string().contains("length limit")) {
-            ApiError::too_large(format!("the body is larger than {}", size::human(BODY_BYTES_MAX as u64)))
+            too_large(bytes_max)
         } else {
             ApiError::invalid("the body did not arrive completely")
         }
@@ -350,7 +351,12 @@ pub async fn received(body: Body) -> Result<Bytes, ApiError> {
 }
 
 async fn whole(body: Body, route: &Route, headers: &HeaderMap) -> Result<Vec<u8>, ApiError> {
-    let body = received(body).await?;
+    let bytes_max = route.body_bytes_max();
+    // Clients that may send a large body are not cut off at its beginning: many read the answer only after they have sent it.
+    if bytes_max < BODY_BYTES_MAX && body.size_hint().lower() > bytes_max as u64 {
+        return Err(too_large(bytes_max));
+    }
+    let body = received(body, bytes_max).await?;
     match route.body {
         Some(_) => {
             let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or("");

@@ -7,6 +7,7 @@ use crate::auth::{By, Role, Who};
 use crate::cx::{Cx, OpenConnection, Peer};
 use crate::error::ApiError;
 use crate::middleware;
+use crate::route::BODY_BYTES_MAX;
 use crate::text::{base64url, from_base64url};
 use agent::{Agent, ApiUnreachable};
 use axum::body::{Body, Bytes, to_bytes};
@@ -150,7 +151,7 @@ async fn admitted(
     let _turn = room.try_acquire().map_err(|_| {
         ApiError::rate_limited("too many requests to other nodes are under way", 1).hint("try again in a moment")
     })?;
-    let body = middleware::received(body).await?;
+    let body = middleware::received(body, BODY_BYTES_MAX).await?;
     if let Some(connection) = parts.extensions.get::<Arc<OpenConnection>>() {
         connection.works.store(true, Relaxed);
     }

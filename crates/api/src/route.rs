@@ -24,13 +24,24 @@ pub struct Route {
     pub dry_run_reply: Option<Shape>,
     /// The name in the audit log. Empty for routes that change nothing.
     pub action: &'static str,
-    /// The handler runs directly on the console's own thread, so it must not block.
+    /// The handler runs directly on the console's own thread, so it must not block, and must not wait for a disk.
     pub inline: bool,
     /// May block unless `inline`: it runs on a thread of its own.
     pub run: fn(&Cx) -> Result<Reply, ApiError>,
 }
 
+/// Of a body, if the route takes one: usually it is the value of a key.
+pub const BODY_BYTES_MAX: usize = 8 << 20;
+/// Of what anybody may send, as a login does, and of a body where none is expected.
+const SMALL_BODY_BYTES_MAX: usize = 16 << 10;
+
 impl Route {
+    /// The largest body that is received. Everybody can send as many bodies as there are connections, so only those who
+    /// have logged in may send large ones.
+    pub fn body_bytes_max(&self) -> usize {
+        if self.role.is_some() && self.body.is_some() { BODY_BYTES_MAX } else { SMALL_BODY_BYTES_MAX }
+    }
+
     pub const BASE: Route = Route {
         method: Method::Get,
         path: "",

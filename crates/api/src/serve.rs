@@ -376,6 +376,8 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     mut stopped: signal::Receiver<bool>,
 ) {
     let of_request = Arc::clone(&own);
+    // Whether a node has been shut out is seen when it connects, so each of its requests needs a connection of its own.
+    let has_more = matches!(from, Origin::Client(_));
     let service = service_fn(move |mut request: hyper::Request<Incoming>| {
         let (service, from, own) = (service.clone(), from.clone(), Arc::clone(&of_request));
         request.extensions_mut().insert(Arc::clone(&own));
@@ -389,6 +391,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .timer(TokioTimer::new())
         .header_read_timeout(HEADERS)
         .max_buf_size(64 << 10)
+        .keep_alive(has_more)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {

@@ -1,7 +1,7 @@
 //! Owns a mock of a node's HTTP API, for tests: sessions, tokens, and databases whose changes are complete only after a
 //! few queries. Never opens a database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -14,6 +14,8 @@ use crate::client::Client;
 
 pub const TOKEN: &str = "fkv_good";
 pub const PASSWORD: &str = "correct horse";
+/// Instead of a status: the connection is closed.
+pub const NO_ANSWER: u16 = 0;
 
 pub struct Mock {
     pub address: SocketAddr,
@@ -35,6 +37,8 @@ pub struct Inner {
     pub sessions: Vec<String>,
     logins: u32,
     pub fail: Option<(u16, Value)>,
+    /// What is answered to those who ask for operations, one after the other; the last one stays.
+    pub operations: VecDeque<(u16, Value)>,
     ended: bool,
 }
 
@@ -141,6 +145,9 @@ fn answer(mut stream: TcpStream, shared: &Mutex<Inner>) -> std::io::Result<()> {
     inner.requests.push((method.to_owned(), path.to_owned(), body.clone()));
     let (status, reply, cookie) = reply(&mut inner, method, path, &body, &header);
     drop(inner);
+    if status == NO_ANSWER {
+        return Ok(());
+    }
     let text = if reply.is_null() { String::new() } else { reply.to_string() };
     let cookie = cookie.map(|cookie| format!("Set-Cookie: {cookie}; HttpOnly\r\n")).unwrap_or_default();
     write!(stream, "HTTP/1.1 {status} X\r\nContent-Length: {}\r\nConnection: close\r\n{cookie}\r\n{text}", text.len())
@@ -241,6 +248,16 @@ fn reply(inner: &mut Inner, method: &str, path: &str, body: &Value, header: &dyn
             }
             inner.databases.insert((*name).to_owned(), known.clone());
             plain(200, known)
+        }
+        ("POST", ["cluster", "restart"]) => {
+            plain(201, json!({ "id": "7", "kind": "restart", "target": "all nodes", "steps": [], "notes": [] }))
+        }
+        ("GET", ["operations"]) => {
+            let next = match inner.operations.len() {
+                0 | 1 => inner.operations.front().cloned(),
+                _ => inner.operations.pop_front(),
+            };
+            next.map_or_else(|| plain(200, json!([])), |(status, reply)| plain(status, reply))
         }
         ("GET", ["events"]) => plain(
             200,

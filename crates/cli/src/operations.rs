@@ -1,14 +1,16 @@
 //! Owns how an operator begins what a cluster carries out step by step, and follows it. Never knows what a step does.
 
-use crate::client::Client;
+use crate::client::{Client, Unanswered};
 use crate::failure::Failure;
 use crate::progress::{self, Wait};
 use crate::table::{Align, pretty, table};
 use serde_json::Value;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The pause between two queries how far an operation is.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long the node that is asked may be away: a restart of the cluster restarts it too.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Whether the cluster of the node that is asked has a database with this name.
 pub fn is_of_cluster(client: &Client, name: &str) -> bool {
@@ -42,7 +44,7 @@ pub fn begin(
     for note in list(&begun["notes"]) {
         eprintln!("{}", text(note));
     }
-    let ended = follow(client, &id)?;
+    let ended = follow(client, &id, PATIENCE)?;
     if let Some(why) = ended["error"].as_str() {
         return Err(Failure::failed(format!("operation {id}: {why}")));
     }
@@ -50,21 +52,25 @@ pub fn begin(
     Ok(if as_json { pretty(&ended) } else { said })
 }
 
-/// Waits until an operation has ended.
-fn follow(client: &Client, id: &str) -> Result<Value, Failure> {
-    let bar = Wait::new(
-        progress::bar("{prefix} [{bar:30}] {pos} of {len} steps {msg}", 0),
-        format!("the cluster continues: flintkv cluster operations shows it, flintkv cluster abort {id} ends it"),
-    );
+/// Waits until an operation has ended, also while the node does not say how far it is, for `patience` since it last did.
+fn follow(client: &Client, id: &str, patience: Duration) -> Result<Value, Failure> {
+    let continues =
+        format!("the cluster continues: flintkv cluster operations shows it, flintkv cluster abort {id} ends it");
+    let bar = Wait::new(progress::bar("{prefix} [{bar:30}] {pos} of {len} steps {msg}", 0), continues.clone());
+    let mut answered = Instant::now();
     loop {
-        let all = client.get("/operations")?;
-        let found = list(&all).iter().find(|operation| operation["id"] == id);
-        // The last ones that have ended are kept: it has ended long ago.
-        let Some(operation) = found else {
-            return Err(Failure::failed(format!("operation {id} is not listed any more")));
+        let operation = match look(client, id)? {
+            Ok(operation) => operation,
+            Err(why) if answered.elapsed() >= patience => return Err(Failure::failed(why).hint(continues)),
+            Err(why) => {
+                bar.set_message(format!("({why})"));
+                std::thread::sleep(LOOK);
+                continue;
+            }
         };
+        answered = Instant::now();
         if operation["state"] != "running" {
-            return Ok(operation.clone());
+            return Ok(operation);
         }
         bar.set_prefix(format!("{} of {}", text(&operation["kind"]), text(&operation["target"])));
         bar.set_length(list(&operation["steps"]).len() as u64);
@@ -72,6 +78,22 @@ fn follow(client: &Client, id: &str) -> Result<Value, Failure> {
         bar.set_message(operation["waits_for"].as_str().map_or_else(String::new, |why| format!("({why})")));
         std::thread::sleep(LOOK);
     }
+}
+
+/// How far the operation is, or why the node does not say it now.
+fn look(client: &Client, id: &str) -> Result<Result<Value, String>, Failure> {
+    let all = match client.get("/operations") {
+        Ok(all) => all,
+        Err(Unanswered::Gone(failure)) => return Ok(Err(failure.message)),
+        // It starts or stops, or does not work for its cluster yet.
+        Err(Unanswered::Refused(refusal)) if matches!(refusal.status, 409 | 422 | 502 | 503 | 504) => {
+            return Ok(Err(refusal.failure.message));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let found = list(&all).iter().find(|operation| operation["id"] == id);
+    // A node that has just started does not know the cluster's records yet. Or it has ended long ago: of those, the last ones are kept.
+    Ok(found.cloned().ok_or_else(|| format!("operation {id} is not listed")))
 }
 
 fn steps(begun: &Value) -> String {
@@ -95,4 +117,50 @@ fn text(value: &Value) -> String {
 
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mock::{Mock, NO_ANSWER, error};
+    use serde_json::json;
+
+    fn operation(state: &str) -> (u16, Value) {
+        (200, json!([{ "id": "7", "kind": "restart", "target": "all nodes", "state": state, "steps_done": 3 }]))
+    }
+
+    /// Whoever restarted a cluster was told that it had failed when the node that was asked began anew.
+    #[test]
+    fn a_restart_is_followed_while_the_node_that_is_asked_restarts() {
+        let mock = Mock::start();
+        let not_now = |status, code| (status, error(code, "not now", ""));
+        mock.inner().operations = [
+            operation("running"),
+            not_now(503, "stopping"),
+            (NO_ANSWER, Value::Null),
+            not_now(422, "unsupported"),
+            not_now(409, "busy"),
+            (200, json!([])),
+            operation("running"),
+            not_now(502, "unreachable"),
+            not_now(504, "timeout"),
+            operation("done"),
+        ]
+        .into();
+        let said = begin(&mock.client(), "/cluster/restart", Some(&json!({ "nodes": [] })), false, true, false);
+        assert_eq!(said.unwrap(), "restart of all nodes: 3 steps done\n");
+        assert_eq!(mock.inner().operations.len(), 1, "all were asked for");
+    }
+
+    #[test]
+    fn a_node_that_stays_away_is_given_up_and_the_hint_says_where_to_look() {
+        let mock = Mock::start();
+        mock.inner().operations = [operation("running"), (NO_ANSWER, Value::Null)].into();
+        let failed = follow(&mock.client(), "7", LOOK).unwrap_err();
+        assert!(failed.message.contains("does not answer") && failed.code == 1, "{failed}");
+        assert!(failed.hint.contains("flintkv cluster operations shows it"), "{failed}");
+        // What will not change is not waited for.
+        mock.inner().operations = [(403, error("forbidden", "this needs the role admin", ""))].into();
+        assert_eq!(follow(&mock.client(), "7", PATIENCE).unwrap_err().message, "this needs the role admin");
+    }
 }

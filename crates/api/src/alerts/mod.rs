@@ -198,14 +198,16 @@ impl Alerts {
         })
     }
 
-    /// Replaces the rule with the same id. Its state begins anew.
+    /// Replaces the rule with the same id. Its states begin anew, except those of alerts that fire: the next step continues
+    /// or ends these alerts under the new rule.
     pub fn replace_rule(&self, rule: &Rule) -> Result<(), ApiError> {
         self.change(|stored| {
             let at = position(stored, &rule.id)?;
             stored.rules[at] = rule.clone();
             Ok(())
         })?;
-        self.state.lock().standings.retain(|(rule_id, _), _| *rule_id != rule.id);
+        let mut state = self.state.lock();
+        state.standings.retain(|(rule_id, _), standing| *rule_id != rule.id || standing.state == Stand::Firing);
         Ok(())
     }
 

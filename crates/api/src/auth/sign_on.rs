@@ -150,6 +150,7 @@ mod tests {
     use super::*;
     use crate::auth::Role;
     use crate::auth::shared::Records;
+    use crate::auth::users::ChosenPassword;
     use agent::ChangeError;
     use cluster::keys::Key;
     use cluster::records::{ConsoleEndedRecord, ConsoleKeyRecord, ConsoleUsersRecord, Record, Unknown, encode};
@@ -314,13 +315,17 @@ mod tests {
         assert!(first.user_of(&first.begin("admin", 0), 0).is_some());
     }
 
+    fn password(password: &str) -> ChosenPassword<'_> {
+        ChosenPassword { password, by: "admin", field: "password" }
+    }
+
     #[test]
     fn a_new_password_a_new_role_and_a_removal_end_sessions_at_all_nodes() {
         let (_etcd, _folders, first, second) = two();
         first.users.create("ann", Role::Admin, "long enough", "admin", 0).unwrap();
         let changes: [fn(&Console); 3] = [
-            |node| node.users.set_password("ann", "another word", "admin", "password").unwrap(),
-            |node| node.users.set_role("ann", Role::Viewer).unwrap(),
+            |node| node.users.set("ann", None, Some(password("another word"))).unwrap(),
+            |node| node.users.set("ann", Some(Role::Viewer), None).unwrap(),
             |node| node.users.delete("ann").unwrap(),
         ];
         for change in changes {
@@ -335,7 +340,7 @@ mod tests {
         // A user of the same name is another one.
         let cookie = first.begin("admin", 0);
         let renewed = |node: &Console| node.sign_on.renewed(&node.users, &cookie, 0);
-        first.users.set_password("admin", "third word", "admin", "new").unwrap();
+        first.users.set("admin", None, Some(password("third word"))).unwrap();
         assert_eq!(second.user_of(&cookie, 0), None);
         assert!(second.user_of(&renewed(&first), 0).is_some(), "the session that has changed it goes on");
     }

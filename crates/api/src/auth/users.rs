@@ -121,6 +121,15 @@ pub struct TokenInfo {
     pub expires_ms: Option<u64>,
 }
 
+/// A password that is to be set.
+pub struct ChosenPassword<'a> {
+    pub password: &'a str,
+    /// Who chooses it. If it is another user, the password is temporary.
+    pub by: &'a str,
+    /// Of the request that has it.
+    pub field: &'static str,
+}
+
 pub struct Users {
     path: Option<PathBuf>,
     /// The node's own.
@@ -428,27 +437,23 @@ impl Users {
         hash(password).map_err(|error| ApiError::failed(error.to_string()))
     }
 
-    /// `by`: who chooses the password. If it is another user, the password is temporary.
-    pub fn set_password(&self, name: &str, password: &str, by: &str, field: &str) -> Result<(), ApiError> {
-        let hash = self.hash_of(password, field)?;
+    /// Changes what is given, or nothing if any of it is refused.
+    pub fn set(&self, name: &str, role: Option<Role>, password: Option<ChosenPassword>) -> Result<(), ApiError> {
+        let password = match password {
+            Some(ChosenPassword { password, by, field }) => Some((self.hash_of(password, field)?, by)),
+            None => None,
+        };
         let generation = self.next_generation();
         self.change(|stored| {
             let user = find(stored, name)?;
-            user.hash.clone_from(&hash);
+            user.role = role.unwrap_or(user.role);
             user.generation.clone_from(&generation);
-            user.must_change_password = by != name;
-            user.password_by = by.to_owned();
-            Ok(())
-        })
-    }
-
-    pub fn set_role(&self, name: &str, role: Role) -> Result<(), ApiError> {
-        let generation = self.next_generation();
-        self.change(|stored| {
-            let user = find(stored, name)?;
-            user.role = role;
-            user.generation.clone_from(&generation);
-            keeps_an_admin(stored)
+            if let Some((hash, by)) = &password {
+                user.hash.clone_from(hash);
+                user.must_change_password = *by != name;
+                user.password_by = (*by).to_owned();
+            }
+            if role.is_some() { keeps_an_admin(stored) } else { Ok(()) }
         })
     }
 
@@ -633,10 +638,15 @@ mod tests {
         let long = "x".repeat(PASSWORD_BYTES_MAX + 1);
         assert_eq!(code(users.create("bob", Role::Viewer, &long, "admin", 1).unwrap_err()), (400, "password".into()));
         assert_eq!(code(users.delete("admin").unwrap_err()), (400, String::new()));
-        assert_eq!(code(users.set_role("admin", Role::Viewer).unwrap_err()), (400, String::new()));
+        assert_eq!(code(users.set("admin", Some(Role::Viewer), None).unwrap_err()), (400, String::new()));
         assert_eq!(code(users.delete("nobody").unwrap_err()), (404, String::new()));
-        users.set_role("ann", Role::Admin).unwrap();
-        users.set_password("ann", "another word", "ann", "new").unwrap();
+        let password = |password| ChosenPassword { password, by: "ann", field: "new" };
+        assert_eq!(
+            code(users.set("ann", Some(Role::Admin), Some(password("short"))).unwrap_err()),
+            (400, "new".into())
+        );
+        assert_eq!(users.card("ann").unwrap().role, Role::Viewer, "what is refused changes nothing");
+        users.set("ann", Some(Role::Admin), Some(password("another word"))).unwrap();
         assert!(!users.verify("ann", "another word").unwrap().unwrap().must_change_password);
         users.delete("admin").unwrap();
         assert_eq!(users.cards().len(), 1);

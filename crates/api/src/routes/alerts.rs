@@ -46,7 +46,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Put,
         path: "/api/v1/alerts/rules/{id}",
-        summary: "Replaces a rule; its state is reset.",
+        summary: "Replaces a rule. Its state is reset; an alert that fires goes on or ends under the new rule.",
         body: Some(one::<NewRule>),
         reply: Answer::Json(one::<Rule>),
         action: "alert.update",

@@ -321,6 +321,20 @@ pub fn agent(cx: &Cx) -> Result<&Agent, ApiError> {
     })
 }
 
+/// The agent of a node that is a member; `None`: the node is in no cluster. An error if the node is in a cluster and does not work for it, as
+/// when it has just started.
+pub fn agent_of_member(cx: &Cx) -> Result<Option<&Agent>, ApiError> {
+    let Some(known) = cx.app.agent.as_deref() else { return Ok(None) };
+    match (agent(cx), known.cluster(), known.failure()) {
+        (Ok(agent), ..) => Ok(Some(agent)),
+        (Err(_), None, None) => Ok(None),
+        (Err(error), _, Some(_)) => Err(error),
+        (Err(_), Some(_), None) => {
+            Err(ApiError::busy("this node does not work for its cluster yet").hint("try again in a moment"))
+        }
+    }
+}
+
 fn status(cx: &Cx) -> Result<Status, ApiError> {
     agent(cx)?.status().map_err(|error| ApiError::unsupported(error.to_string()))
 }

@@ -63,7 +63,7 @@ pub const ROUTES: &[Route] = &[
     Route {
         method: Method::Patch,
         path: "/api/v1/databases/{name}",
-        summary: "Changes limits, policy, compression, password, backups, persistence or the target of a restart's time while the database serves clients. Its state is resizing while values move.",
+        summary: "Changes limits, policy, compression, password, backups, persistence or the target of a restart's time while the database serves clients. Its state is resizing while values move. replica_of needs the role admin.",
         query: &[flag(
             "dry_run",
             "true: only checks whether the new limits could be set. Whether the data fit is known only when the limits are set.",
@@ -348,7 +348,7 @@ fn create(cx: &Cx) -> Result<Reply, ApiError> {
     let wanted: NewDatabase = cx.body()?;
     let dry_run = cx.flag("dry_run")?;
     let definition = definition(cx, wanted);
-    if let Ok(agent) = cluster::agent(cx) {
+    if let Some(agent) = cluster::agent_of_member(cx)? {
         return create_in_cluster(cx, agent, &definition, dry_run);
     }
     if dry_run {
@@ -402,6 +402,10 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     }
     let changed = changed.join(", ");
     cx.note(database.name(), changed.clone());
+    // Its own keys are lost when it follows another server, so this needs what POST …/replicate and …/promote need.
+    if change.replica_of.is_some() && cx.role() < Role::Admin {
+        return Err(ApiError::role(Role::Admin, &cx.user(), cx.role()));
+    }
     if cx.flag("dry_run")? {
         cx.unaudited();
         if database.is_of_cluster() {

@@ -85,6 +85,11 @@ mod tests {
             assert!(seen.insert(name.clone()), "{name} twice");
             assert!(route.summary.ends_with('.') && !route.tag.is_empty(), "{name}");
             assert_eq!(
+                route.inline,
+                route.path.starts_with("/health/"),
+                "{name}: others may wait for a disk or a lock"
+            );
+            assert_eq!(
                 route.action.is_empty(),
                 route.method == Method::Get,
                 "{name}: what changes something is audited"

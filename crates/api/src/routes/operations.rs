@@ -117,7 +117,7 @@ pub const ROUTES: &[Route] = &[
 #[derive(Serialize, ToSchema)]
 struct Operation {
     id: String,
-    /// create, resize, delete, flush, pause, resume, forget, recover, failover; with steps: switchover, drain, undrain, move, replace or restart.
+    /// create, resize, delete, flush, pause, resume, forget, recover, failover; with steps: add replicas, switchover, drain, undrain, move, replace or restart.
     kind: &'static str,
     /// The name of the database, node or shard that it is about.
     target: String,

@@ -12,7 +12,6 @@ pub const ROUTES: &[Route] = &[Route {
     tag: "Health and metrics",
     summary: "All metrics, for Prometheus. Open to this machine; other machines need a token or `console-metrics-open yes`.",
     reply: Answer::Text(prometheus::CONTENT_TYPE),
-    inline: true,
     run: scrape,
     ..Route::BASE
 }];

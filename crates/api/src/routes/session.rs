@@ -1,5 +1,6 @@
 //! Owns logging in and out. Never knows how a password is stored.
 
+use crate::auth::users::ChosenPassword;
 use crate::auth::{By, Role};
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
@@ -194,7 +195,7 @@ fn change_password(cx: &Cx) -> Result<Reply, ApiError> {
     if old == new {
         return Err(ApiError::field("new", "must differ from the old password"));
     }
-    cx.app.users.set_password(&user, &new, &user, "new")?;
+    cx.app.users.set(&user, None, Some(ChosenPassword { password: &new, by: &user, field: "new" }))?;
     cx.app.sign_on.end_of(&user, Some(cookie));
     Ok(Reply { cookie: Some(renewed(cx, cookie)), ..Reply::none() })
 }

@@ -1,6 +1,6 @@
 //! Owns the administration of users and tokens. Never knows how they are stored.
 
-use crate::auth::users::{TokenInfo, UserInfo};
+use crate::auth::users::{ChosenPassword, TokenInfo, UserInfo};
 use crate::auth::{By, Role};
 use crate::cx::{Cx, Reply};
 use crate::error::ApiError;
@@ -121,26 +121,19 @@ fn create(cx: &Cx) -> Result<Reply, ApiError> {
 fn update(cx: &Cx) -> Result<Reply, ApiError> {
     let UserChange { role, password } = cx.body()?;
     let name = cx.param("name");
-    let mut changed = Vec::new();
     if role.is_none() && password.is_none() {
         return Err(ApiError::invalid("the request changes nothing").hint("send role or password"));
     }
-    if let Some(role) = role {
-        cx.app.users.set_role(name, role)?;
-        changed.push(format!("role {}", role.name()));
-    }
+    let changed = [role.map(|role| format!("role {}", role.name())), password.as_ref().map(|_| "password".to_owned())];
+    cx.note(name, changed.into_iter().flatten().collect::<Vec<_>>().join(", "));
     let own = cx.who.as_ref().is_some_and(|who| who.name == name && who.token().is_none());
-    if let Some(password) = password {
-        // A token may have the same name as a user, but it is not that user.
-        let by = if own {
-            name.to_owned()
-        } else {
-            format!("{}{}", cx.user(), if cx.user() == name { " (token)" } else { "" })
-        };
-        cx.app.users.set_password(name, &password, &by, "password")?;
-        changed.push("password".to_owned());
-    }
-    cx.note(name, changed.join(", "));
+    // A token may have the same name as a user, but it is not that user.
+    let by = match own {
+        true => name.to_owned(),
+        false => format!("{}{}", cx.user(), if cx.user() == name { " (token)" } else { "" }),
+    };
+    let password = password.as_deref().map(|password| ChosenPassword { password, by: &by, field: "password" });
+    cx.app.users.set(name, role, password)?;
     let kept = match cx.who.as_ref().map(|who| &who.by) {
         Some(By::Session { cookie, .. }) if own => Some(cookie.as_str()),
         _ => None,

@@ -3,6 +3,8 @@
 use crate::common::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
 
 const ROLES: [(Option<api::Role>, &str); 4] = [
     (None, ""),
@@ -139,6 +141,36 @@ fn a_large_body_is_refused_and_pages_of_others_change_nothing() {
     let policy = node.client().get("/");
     let policy = policy.header("content-security-policy").unwrap();
     assert!(policy.starts_with("default-src 'self'; script-src 'self'") && !policy.contains("unsafe"), "{policy}");
+}
+
+/// Each of the 512 connections could have the node keep 8 MiB for it, without a login.
+#[test]
+fn a_large_body_needs_a_login_and_a_route_that_takes_one() {
+    let node = Node::start(&[]);
+    let (nobody, admin) = (node.client().with("Content-Type", "application/json"), node.admin());
+    // No body follows: who waits for it answers 504.
+    let announced = |client: &Client, method: &str, path: &str| {
+        client.with("Content-Length", "1000000").try_send(method, path, None).unwrap().error()
+    };
+    for path in ["/api/v1/openapi.json", "/metrics", "/health/live"] {
+        assert_eq!(announced(&nobody, "GET", path), error(413, "too_large", ""), "{path}");
+    }
+    assert_eq!(announced(&nobody, "POST", "/api/v1/session"), error(413, "too_large", ""));
+    assert_eq!(announced(&nobody, "POST", "/api/v1/databases"), error(401, "unauthenticated", ""));
+    assert_eq!(announced(&admin, "POST", "/api/v1/databases/default/pause"), error(413, "too_large", ""));
+
+    // Without a length, it is refused when it has come so far.
+    let mut stream = TcpStream::connect(("127.0.0.1", node.console)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let head = "POST /api/v1/session HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunk = format!("5000\r\n{}\r\n", " ".repeat(0x5000));
+    stream.write_all(&[head.as_bytes(), chunk.as_bytes()].concat()).unwrap();
+    let mut status = [0; 12];
+    stream.read_exact(&mut status).unwrap();
+    assert_eq!(&status, b"HTTP/1.1 413");
+
+    let large = json!({"key": "k", "type": "string", "value": "v".repeat(1 << 20)});
+    assert!(admin.put("/api/v1/databases/default/key", large).status < 300);
 }
 
 #[test]

@@ -4,6 +4,7 @@ pub use base::clock::wall_ms;
 use config::ConfigStore;
 use flintkv_tests::{Process, Program, words_of_node};
 use serde_json::Value;
+use std::any::Any;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -42,12 +43,18 @@ fn node_process() {
     let config = ConfigStore::from_args(&words).expect("the test's directives are right");
     let program = std::env::current_exe().unwrap().into_os_string();
     let scenario = [program.to_str().unwrap(), "common::scenario_process", "--exact", "--nocapture", "--"];
-    let options = || api::Options {
-        agent: None,
+    let options = |agent: &Arc<agent::Agent>| api::Options {
+        agent: Some(Arc::clone(agent)),
         now_ms: Arc::new(|| wall_ms() + AHEAD_MS.load(Relaxed)),
         scenario: scenario.iter().map(Into::into).collect(),
     };
-    node::run(Arc::new(config), |node| api::start_with(node, options())).expect("the node starts");
+    // As the program does it.
+    let attach = |node: &Arc<node::Node>| {
+        let agent = Arc::new(agent::Agent::start(node)?);
+        let console = api::start_with(node, options(&agent))?;
+        Ok(Box::new((console, agent)) as Box<dyn Any>)
+    };
+    node::run(Arc::new(config), attach).expect("the node starts");
 }
 
 /// Not a test: the node runs this as `flintkv scenario`.

@@ -271,3 +271,24 @@ fn an_event_says_what_a_restart_has_lost_and_the_run_id_is_one() {
     assert_eq!(told[1].1, "restarted empty: 3 keys gone, because its persistence is none");
     assert_ne!(operator.get("/api/v1/node").ok()["run_id"], json!(run_id));
 }
+
+/// A member that did not work for its cluster made a database of its own, of which the cluster knew nothing.
+#[test]
+fn a_member_that_does_not_work_for_its_cluster_creates_no_database_of_its_own() {
+    let node = Node::start(&[]);
+    let folder = node.state_dir().join("cluster");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("member.json"), "{").unwrap();
+    let admin = node.admin();
+    until("the agent sees the file", || (admin.get("/api/v1/cluster").status == 409).then_some(()));
+    let ads = json!({"name": "ads", "memory_limit_bytes": 40 * MB});
+    for path in [ALL, "/api/v1/databases?dry_run=true"] {
+        let refused = admin.post(path, ads.clone());
+        assert_eq!(refused.error(), error(409, "busy", ""), "{path}");
+        assert!(refused.text().contains("this node does not work for its cluster: "), "{}", refused.text());
+    }
+    assert_eq!(names(&admin), ["default"]);
+    std::fs::remove_file(folder.join("member.json")).unwrap();
+    until("the node is alone", || (admin.get("/api/v1/cluster").status == 422).then_some(()));
+    assert_eq!(admin.post(ALL, ads).status, 201);
+}

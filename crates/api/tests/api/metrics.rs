@@ -138,6 +138,24 @@ fn prometheus_reads_every_line() {
     assert_eq!(node.token("viewer").with("X-Forwarded-For", "10.0.0.1").get("/metrics").status, 200);
 }
 
+/// The next message to the webhook, with its headers in small letters. It is answered with the status.
+fn hear(hook: &TcpListener, status: &str) -> (String, Value) {
+    let (mut stream, _) = hook.accept().unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut request = Vec::new();
+    loop {
+        let mut chunk = [0; 4096];
+        let read = stream.read(&mut chunk).unwrap();
+        request.extend(&chunk[..read]);
+        let text = String::from_utf8_lossy(&request);
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        if let Ok(value) = serde_json::from_str::<Value>(body) {
+            stream.write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes()).unwrap();
+            return (head.to_ascii_lowercase(), value);
+        }
+    }
+}
+
 #[test]
 fn an_alert_fires_is_sent_and_ends() {
     let hook = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -169,22 +187,7 @@ fn an_alert_fires_is_sent_and_ends() {
     let set = operator.put(webhook, signed).ok();
     assert_eq!((&set["is_signed"], &set["secret"]), (&json!(true), &json!(null)));
 
-    let hear = |status: &str| -> (String, Value) {
-        let (mut stream, _) = hook.accept().unwrap();
-        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-        let mut request = Vec::new();
-        loop {
-            let mut chunk = [0; 4096];
-            let read = stream.read(&mut chunk).unwrap();
-            request.extend(&chunk[..read]);
-            let text = String::from_utf8_lossy(&request);
-            let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
-            if let Ok(value) = serde_json::from_str::<Value>(body) {
-                stream.write_all(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").as_bytes()).unwrap();
-                return (head.to_ascii_lowercase(), value);
-            }
-        }
-    };
+    let hear = |status: &str| hear(&hook, status);
     let tried = std::thread::scope(|scope| {
         let tried = scope.spawn(|| operator.send("POST", &format!("{webhook}/test"), None).ok());
         let (head, body) = hear("200 OK");
@@ -256,6 +259,46 @@ fn an_alert_fires_is_sent_and_ends() {
     let viewer = node.token("viewer");
     assert_eq!(viewer.get("/api/v1/alerts").status, 200);
     assert_eq!(viewer.get(webhook).status, 403, "its URL may hold a secret");
+}
+
+/// A changed rule began anew beside its alert, which then fired twice, or for ever.
+#[test]
+fn an_alert_that_fires_goes_on_or_ends_under_a_changed_rule() {
+    let hook = TcpListener::bind("127.0.0.1:0").unwrap();
+    let node = Node::start(&[]);
+    let operator = node.token("operator");
+    let url = format!("http://{}/hook", hook.local_addr().unwrap());
+    operator.put("/api/v1/alerts/webhook", json!({"url": url, "enabled": true})).ok();
+    (0..10).for_each(|number| drop(node.command(node.port(), &["SET", &format!("k{number}"), "v"])));
+    let rule = |threshold: f64| {
+        json!({"name": "too many keys", "metric": "keys", "scope": "database:default", "op": ">", "threshold": threshold,
+               "severity": "critical"})
+    };
+    let made = operator.post("/api/v1/alerts/rules", rule(5.0)).ok();
+    let path = format!("/api/v1/alerts/rules/{}", made["id"].as_str().unwrap());
+    let (_, message) = hear(&hook, "200 OK");
+    assert_eq!((&message["status"], &message["rule"]["id"]), (&json!("firing"), &made["id"]));
+    let state = || {
+        let all = operator.get("/api/v1/alerts").ok();
+        all["states"].as_array().unwrap().iter().find(|state| state["rule_id"] == made["id"]).cloned()
+    };
+    let firing = |count: u64| {
+        let line = format!("flintkv_node_alerts_firing {count}\n");
+        node.client().get("/metrics").text().contains(&line)
+    };
+    let before = state().unwrap();
+
+    operator.put(&path, rule(6.0)).ok();
+    node.command(node.port(), &["SET", "k10", "v"]);
+    let after = until("the new rule is compared", || state().filter(|state| state["value"] == 11.0));
+    assert_eq!((&after["state"], &after["since_ms"]), (&json!("firing"), &before["since_ms"]));
+    assert!(firing(1), "not twice");
+
+    operator.put(&path, rule(100.0)).ok();
+    until("the alert ends", || firing(0).then_some(()));
+    let (_, resolved) = hear(&hook, "200 OK");
+    assert_eq!((&resolved["status"], &resolved["id"]), (&json!("resolved"), &message["id"]));
+    assert_eq!(operator.get("/api/v1/alerts").ok()["history"].as_array().unwrap().len(), 2);
 }
 
 /// A script keeps the stripe of its key. Whoever counted keys waited for the script.

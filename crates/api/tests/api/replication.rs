@@ -27,6 +27,16 @@ fn a_definition_says_whom_a_database_follows() {
     assert!(kept().contains(&format!("replicaof 127.0.0.1 {}", node.port())), "{}", kept());
     let both = admin.patch(&copy, json!({"replica_of": "", "backup_keep": 3}));
     assert_eq!(both.error(), error(400, "invalid", "replica_of"));
+    // As POST …/promote and …/replicate, this is for administrators.
+    let operator = node.token("operator");
+    for (path, replica_of) in [(&copy, ""), (&format!("{copy}?dry_run=true"), ""), (&copy, "127.0.0.1:1")] {
+        let refused = operator.patch(path, json!({"replica_of": replica_of}));
+        assert_eq!(refused.error(), error(403, "forbidden", ""), "{path}");
+    }
+    assert_eq!(operator.get(&copy).ok()["definition"]["replica_of"], json!(primary));
+    let audit = admin.get("/api/v1/audit").ok();
+    assert_eq!((&audit[0]["action"], &audit[0]["ok"]), (&json!("database.update"), &json!(false)), "{audit}");
+    operator.patch(&copy, json!({"backup_keep": 3})).ok();
     let promoted = admin.patch(&copy, json!({"replica_of": ""})).ok();
     assert_eq!(promoted["definition"]["replica_of"], "");
     assert!(!kept().contains("replicaof 127"), "{}", kept());

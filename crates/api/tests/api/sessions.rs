@@ -82,6 +82,16 @@ fn users_come_change_and_go() {
     assert_eq!(ann.get("/api/v1/session").ok()["must_change_password"], false);
     assert_eq!(elsewhere.get("/api/v1/session").status, 401, "the other sessions ended");
 
+    // Both are changed, or neither.
+    let both = |password: &str| admin.patch("/api/v1/users/ann", json!({"role": "admin", "password": password}));
+    assert_eq!(both("short").error(), error(400, "invalid", "password"));
+    let users = admin.get("/api/v1/users").ok();
+    assert_eq!((&users[1]["name"], &users[1]["role"]), (&json!("ann"), &json!("viewer")));
+    let refused = &admin.get("/api/v1/audit").ok()[0];
+    assert_eq!((&refused["target"], &refused["ok"]), (&json!("ann"), &json!(false)));
+    assert!(refused["detail"].as_str().unwrap().starts_with("role admin, password: "), "{refused}");
+    assert_eq!(ann.get("/api/v1/session").status, 200, "the session goes on");
+
     // A new role is valid from the next request on, because the sessions end.
     admin.patch("/api/v1/users/ann", json!({"role": "operator"})).ok();
     assert_eq!(ann.get("/api/v1/session").status, 401);
