@@ -848,3 +848,59 @@ fn the_certificates_of_a_node_and_of_its_etcd_are_renewed_in_time() {
     let port = cluster.create("orders", 1, &with(&["--persistence", "none"]));
     assert_eq!(cluster.members[0].connect(port).run("SET a 1"), "OK");
 }
+
+/// The file with the key of the authority of a node's cluster.
+fn key(member: &Member) -> String {
+    std::fs::read_to_string(member.dir.path().join("state/cluster/authority.pem")).unwrap_or_default()
+}
+
+#[test]
+fn with_an_etcd_of_the_operators_own_a_cluster_outlives_its_first_node() {
+    // The etcd is that of another cluster, which knows nothing of it.
+    let mut cluster = Cluster::begin(&[]);
+    let etcd = format!("https://{}:8381", cluster.members[0].host);
+    let file = |name: &str| cluster.members[0].dir.path().join("state/cluster").join(name).display().to_string();
+    let (ca, client) = (file("ca.pem"), file("node.pem"));
+    let token = |member: &Member| {
+        let shown = member.operator(&["cluster", "token", "--json"])?;
+        let shown: serde_json::Value = serde_json::from_str(&shown).expect("JSON");
+        Ok::<_, String>(shown["token"].as_str().expect("a token").to_owned())
+    };
+    let join = |cluster: &mut Cluster, by: usize| {
+        let mut member = cluster.candidate(Role::Data, &[]);
+        member.start_node();
+        let (conf, by) = (member.conf(), &cluster.members[by]);
+        let mut said = Err(String::new());
+        eventually("a node that has joined signs", || {
+            said = token(by);
+            said.is_ok()
+        });
+        let words = ["--token", &said.unwrap(), "--conf", &conf, "--address", &member.host, "--name", &member.name];
+        member.operator(&[&["cluster", "join", &by.host], &words[..]].concat()).expect("it joins");
+        cluster.members.push(member);
+    };
+
+    let mut first = cluster.candidate(Role::Data, &[]);
+    first.start_node();
+    let conf = first.conf();
+    let with_etcd = ["--etcd", &etcd, "--etcd-ca", &ca, "--etcd-cert", &client, "--etcd-key", &client];
+    let words = ["cluster", "init", "own", "--conf", &conf, "--address", &first.host, "--name", "n2"];
+    first.operator(&[&words, &with_etcd[..]].concat()).expect("it begins");
+    cluster.members.push(first);
+    join(&mut cluster, 1);
+    eventually("the second node has the key", || key(&cluster.members[2]) == key(&cluster.members[1]));
+
+    // The first node is lost with its disk.
+    cluster.members[1].kill_node();
+    eventually("it is removed", || cluster.members[2].operator(&["cluster", "forget", "n2", "--yes", "n2"]).is_ok());
+    join(&mut cluster, 2);
+    let old = key(&cluster.members[2]);
+    eventually("the third node has the key", || key(&cluster.members[3]) == old);
+    // Another authority's key goes to all of them too.
+    cluster.members[2].operator(&["cluster", "authority", "replace", "--yes", "own"]).expect("it begins");
+    eventually("both have the new key", || {
+        let new = key(&cluster.members[2]);
+        !new.is_empty() && new != old && key(&cluster.members[3]) == new
+    });
+    eventually("a token is of the new authority", || token(&cluster.members[3]).is_ok());
+}

@@ -584,3 +584,42 @@ fn a_lost_node_is_forgotten_though_the_other_machine_has_lost_power_too() {
     eventually("it serves", || client.run("GET kept") == "\"1\"");
     assert_eq!(client.run("SET after 2"), "OK");
 }
+
+/// Why each node that runs does not do all that the cluster's records want of it.
+fn troubles(cluster: &Cluster, at: usize) -> String {
+    cluster.members[at].status().map_or_else(String::new, |status| status["troubles"].to_string())
+}
+
+const REFUSED: &str = "flash of 4096kb is too small";
+
+#[test]
+fn limits_that_its_copies_refuse_keep_a_shard_from_no_failover() {
+    let mut cluster = start();
+    // 32 MB of flash for each copy are 64 segments of 512 KB, and a log that runs has 16 segments at least: 4 MB are too few.
+    let options = ["--memory-limit", "264mb", "--ram-limit", "200mb", "--replicas", "1", "--replication", "sync"];
+    let port = cluster.create("orders", 1, &[&options[..], &["--persistence", "none"]].concat());
+    are_in_sync(&cluster, 0, "orders", 2);
+    let killed = usize::from(primaries(&cluster, 0, "orders") != ["n1"]);
+    let stays = 1 - killed;
+    assert_eq!(cluster.members[killed].connect(port).run("SET before 1"), "OK");
+    let resize = ["database", "resize", "orders", "--memory-limit", "208mb"];
+    std::thread::scope(|scope| {
+        // The node that is asked waits for the copies, and ends before they follow.
+        let resizing = scope.spawn(|| cluster.members[killed].operator(&resize));
+        for at in [0, 1] {
+            eventually("the copy refuses its limit", || troubles(&cluster, at).contains(REFUSED));
+        }
+        let pid = Pid::from_raw(cluster.members[killed].pid() as i32).expect("a process");
+        kill_process(pid, Signal::KILL).expect("it runs");
+        resizing.join().expect("it has ended").expect_err("nobody has answered");
+    });
+    cluster.members[killed].kill_node();
+    all_primaries_are_at(&cluster, stays, "orders");
+    let mut client = cluster.members[stays].connect(port);
+    eventually("the other copy serves", || client.run("GET before") == "\"1\"");
+    assert!(troubles(&cluster, stays).contains(REFUSED), "{}", troubles(&cluster, stays));
+    // It brings the in-sync set into the record too: without that, no write is acknowledged.
+    cluster.members[killed].start_node();
+    are_in_sync(&cluster, stays, "orders", 2);
+    assert_eq!(client.run("SET after 1"), "OK");
+}

@@ -973,7 +973,7 @@ async fn keep_endpoints(membership: &Membership) -> Infallible {
     }
 }
 
-/// Takes this node's part in the replacement of the cluster's authority.
+/// Takes this node's part in the replacement of the cluster's authority, and the key if it is to have it.
 async fn keep_authority(membership: &Membership) -> Infallible {
     let mut seen = membership.certificates.subscribe();
     let mut told = String::new();
@@ -987,7 +987,7 @@ async fn keep_authority(membership: &Membership) -> Infallible {
             }
             Err(why) if why == told => {}
             Err(why) => {
-                tracing::warn!("this node's part in the replacement of the cluster's authority: {why}");
+                tracing::warn!("this node does not have what it is to have of the cluster's authority: {why}");
                 told = why;
             }
         }
@@ -1152,10 +1152,12 @@ fn start_reconciler(
             is_unfinished = reconciler.step(&view);
             *membership.troubles.lock() = reconciler.troubles.clone();
         }
+        while !shared.is_stopping() && !reconciler.close_all() {
+            std::thread::sleep(UNFINISHED_PAUSE);
+        }
         // At the node's end the node closes them itself.
-        match shared.is_stopping() {
-            true => reconciler.end_roles(),
-            false => reconciler.close_all(),
+        if shared.is_stopping() {
+            reconciler.end_roles();
         }
     };
     std::thread::Builder::new().name("reconciler".to_owned()).spawn(run)

@@ -28,7 +28,7 @@ pub struct CertificatesView {
     pub authority: Option<(AuthorityRecord, i64)>,
     nodes: BTreeMap<NodeId, NodeCertificates>,
     etcd_trusts: BTreeMap<NodeId, BTreeSet<Fingerprint>>,
-    /// The nodes that run a member of etcd.
+    /// The nodes that are to have the authority's key. They run the members of etcd too, if it is the cluster's own.
     coordinators: BTreeMap<NodeId, Role>,
 }
 
@@ -67,7 +67,8 @@ impl CertificatesView {
         let node = |id: &NodeId| NodeProgress {
             name: view.node_name(*id),
             is_live: view.live.contains_key(id),
-            coordinates: runs_etcd && self.coordinators.contains_key(id),
+            keeps_key: self.coordinators.contains_key(id),
+            runs_etcd: runs_etcd && self.coordinators.contains_key(id),
             certificates: self.nodes.get(id).cloned(),
             etcd_trusts: self.etcd_trusts.get(id).cloned(),
         };
@@ -105,13 +106,13 @@ impl Part {
         if self.view.live.get(&self.me).is_none_or(|live| live.process != self.process) {
             return Ok(None);
         }
-        if let Some((record, _)) = &self.seen.authority {
-            if let Some(reconnected) = self.trust(record)? {
-                return Ok(Some(reconnected));
-            }
-            self.take_key(record).await?;
+        let record = self.seen.authority.as_ref().map(|(record, _)| record);
+        if let Some(reconnected) = record.map_or(Ok(None), |record| self.trust(record))? {
+            return Ok(Some(reconnected));
         }
+        let taken = self.take_key(record).await;
         self.report().await?;
+        taken?;
         let Some((record, revision)) = &self.seen.authority else { return Ok(None) };
         if record.step().is_none() || !self.waits_for().is_empty() {
             return Ok(None);
@@ -155,13 +156,10 @@ impl Part {
         let now = issuer.current.get().authority().clone();
         let keys = issuer.folder.authorities().map_err(|error| busy(&error))?;
         let Some(old) = keys.iter().find(|authority| *authority.certificate() == now) else {
-            let name = &issuer.member.name;
-            return Err(ChangeError::Busy(format!(
-                "node {name} does not have the authority's key: ask a node that runs a member of etcd"
-            )));
+            return Err(ChangeError::Busy(issuer.lacks_key()));
         };
         let new = old.successor(wall_ms());
-        // Before the record: every other node with a member of etcd asks this one for it.
+        // Before the record: every other node that is to have it asks this one for it.
         issuer.folder.write_next_authority(&new).map_err(|error| busy(&error))?;
         let record = AuthorityRecord::begin(&now, new.certificate(), by, wall_ms());
         authority::write(&issuer.records, revision, &record).await?;
@@ -217,21 +215,22 @@ impl Part {
         Ok(Some(reconnected))
     }
 
-    /// Has the node have the keys that it is to have.
-    async fn take_key(&self, record: &AuthorityRecord) -> Result<(), String> {
+    /// Has the node have the keys that it is to have: that of the authority that stays, or of the only one.
+    async fn take_key(&self, record: Option<&AuthorityRecord>) -> Result<(), String> {
         let (issuer, seen) = (&self.issuer, &self.seen);
-        if record.step() == Some(Step::Drop) {
-            issuer.folder.keep_authority(record.target).map_err(|error| error.to_string())?;
+        let step = record.and_then(AuthorityRecord::step);
+        let wanted = record.map_or_else(|| issuer.current.get().authority().fingerprint(), |record| record.target);
+        if step == Some(Step::Drop) {
+            issuer.folder.keep_authority(wanted).map_err(|error| error.to_string())?;
         }
-        let coordinates = issuer.member.etcd.external.is_none() && seen.coordinators.contains_key(&self.me);
         let has = issuer.folder.authorities().map_err(|error| error.to_string())?;
-        let is_target = |authority: &Authority| authority.certificate().fingerprint() == record.target;
-        if !coordinates || record.step().is_none() || has.iter().any(is_target) {
+        let is_wanted = |authority: &Authority| authority.certificate().fingerprint() == wanted;
+        if !seen.coordinators.contains_key(&self.me) || has.iter().any(is_wanted) {
             return Ok(());
         }
-        let mut why = "no node has the new authority's key".to_owned();
+        let mut why = "no node has the authority's key".to_owned();
         for (id, node) in self.view.nodes.iter().filter(|(id, _)| **id != self.me) {
-            if seen.nodes.get(id).is_none_or(|has| !has.keys.contains(&record.target)) {
+            if seen.nodes.get(id).is_none_or(|has| !has.keys.contains(&wanted)) {
                 continue;
             }
             let peer = Peer {
@@ -239,12 +238,15 @@ impl Part {
                 current: Arc::clone(&issuer.current),
                 trust: Arc::clone(&issuer.trust),
             };
-            let call = Call::AuthorityKey { authority: record.target };
+            let call = Call::AuthorityKey { authority: wanted };
             match peer.ask_raw::<Call, Reply<String>>(&call).await {
                 Ok(Ok(pem)) => {
                     let authority = Authority::from_pem(&SecretText::new(pem)).map_err(|error| error.to_string())?;
-                    if is_target(&authority) {
-                        let written = issuer.folder.write_next_authority(&authority);
+                    if is_wanted(&authority) {
+                        let written = match step {
+                            Some(Step::Trust | Step::Renew) => issuer.folder.write_next_authority(&authority),
+                            Some(Step::Drop) | None => issuer.folder.write_authority(&authority),
+                        };
                         return written.map_err(|error| error.to_string());
                     }
                 }

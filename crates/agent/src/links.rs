@@ -24,6 +24,8 @@ use tokio::time::timeout;
 
 /// How long a replica is kept waiting that comes before the copy serves: the wait for leases is longer.
 const SOON: Duration = Duration::from_millis(500);
+/// Of what a copy says of itself: the answer about many copies is one message.
+pub const STATE_CHARS_MAX: usize = 300;
 
 /// What other nodes may reach here.
 #[derive(Default)]
@@ -86,7 +88,7 @@ impl Served {
             shard,
             report: copy.report(),
             serving: standing.served.filter(|_| standing.serves),
-            state: status.trouble.unwrap_or_else(|| state.to_owned()),
+            state: status.trouble.as_deref().unwrap_or(state).chars().take(STATE_CHARS_MAX).collect(),
         })
     }
 

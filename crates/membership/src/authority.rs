@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! step     every node …                                           the next step begins when every node …
-//! trust    trusts both authorities, its etcd too                  says so, and every node with a member of etcd has the new key
+//! trust    trusts both authorities, its etcd too                  says so, and every node that is to have the new key has it
 //! renew    gets certificates of the new one, which signs now      has them
 //! drop     trusts the new one alone, its etcd too                 says so: then the replacement has ended
 //! ```
@@ -62,8 +62,10 @@ pub struct NodeCertificates {
 pub struct NodeProgress {
     pub name: String,
     pub is_live: bool,
+    /// It is to have the authority's key.
+    pub keeps_key: bool,
     /// It runs a member of etcd.
-    pub coordinates: bool,
+    pub runs_etcd: bool,
     /// `None`: it has not said yet what it has.
     pub certificates: Option<NodeCertificates>,
     pub etcd_trusts: Option<BTreeSet<Fingerprint>>,
@@ -153,11 +155,11 @@ impl AuthorityRecord {
         let Some(has) = &node.certificates else { return Some("has not said what certificates it has") };
         let trusted = self.fingerprints();
         let etcd_trusts = |wanted: &dyn Fn(&BTreeSet<Fingerprint>) -> bool| {
-            !node.coordinates || node.etcd_trusts.as_ref().is_some_and(wanted)
+            !node.runs_etcd || node.etcd_trusts.as_ref().is_some_and(wanted)
         };
         match step {
             Step::Trust if !has.trusts.is_superset(&trusted) => Some("does not trust the new authority yet"),
-            Step::Trust if node.coordinates && !has.keys.contains(&self.target) => {
+            Step::Trust if node.keeps_key && !has.keys.contains(&self.target) => {
                 Some("does not have the new authority's key yet")
             }
             Step::Trust if !etcd_trusts(&|told| told.is_superset(&trusted)) => {

@@ -28,7 +28,7 @@ pub enum Call {
     RunEtcd { issue: IssueRequest, peer_url: String },
     /// For the node's next certificate. Answer: `Result<IssueAnswer, IssueError>`.
     Renew(IssueRequest),
-    /// For the key of an authority, of a node that runs a member of etcd. Answer: its certificate and key, in PEM.
+    /// For the key of an authority, of a coordinator. Answer: its certificate and key, in PEM.
     AuthorityKey { authority: Fingerprint },
     /// What the node's copies of these shards know of themselves. Answer: `Reply<Vec<CopyAnswer>>`, without those that it does not keep.
     Copies(Vec<ShardUid>),

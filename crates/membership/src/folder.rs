@@ -6,7 +6,7 @@
 //! state-dir/cluster/coordinator.json   the member of etcd that `flintkv coordinator` runs here; missing: none
 //! state-dir/cluster/etcd.pem           the certificate and key of that member
 //! state-dir/cluster/ca.pem             the authorities' certificates, for etcd
-//! state-dir/cluster/authority.pem      the authority's certificate and key, on each node with a member of etcd
+//! state-dir/cluster/authority.pem      the authority's certificate and key, on each coordinator (`issuer::coordinator_key`)
 //! state-dir/cluster/authority-next.pem the same of its successor, while the authority is being replaced
 //! state-dir/cluster/neighbours.json    the other nodes' addresses and who is shut out, as this node has last seen them in etcd
 //! ```

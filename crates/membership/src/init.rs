@@ -191,6 +191,7 @@ fn first_records(
         .put("feature_level", &level)
         .put(&name, &member.node)
         .put_bytes(&node_key, encode_node(member.node, &node)?)
+        .put(&coordinator_key(member.node), &Role::Data)
         .put(&issued_key(identity), identity)
         .put(&token_key(&stored.token.secret_sha256), stored)
         .put(&Key::ConsoleKey.to_string(), &ConsoleKeyRecord { key: console_key(), unknown: Unknown::new() });
@@ -201,8 +202,7 @@ fn first_records(
     if member.etcd.external.is_none() {
         let etcd = pki::read_secret(&folder.etcd_pem()).map_err(|error| error.to_string())?;
         let etcd = Credential::from_pem(&etcd, now_ms).map_err(|error| error.to_string())?;
-        change =
-            change.put(&issued_key(etcd.identity()), etcd.identity()).put(&coordinator_key(member.node), &Role::Data);
+        change = change.put(&issued_key(etcd.identity()), etcd.identity());
     }
     Ok(change)
 }

@@ -32,7 +32,7 @@ pub const FEATURE_LEVEL: u32 = 1;
 pub struct StoredToken {
     #[serde(flatten)]
     pub token: TokenRecord,
-    /// The node that uses it may run a member of etcd, and then has the authority's key.
+    /// The node that uses it may have the authority's key, and run a member of etcd if that is the cluster's own.
     pub may_coordinate: bool,
     /// The one that the token names. Tokens of older versions do not say it.
     #[serde(default)]
@@ -71,6 +71,7 @@ pub fn node_key(node: NodeId) -> String {
     format!("nodes/{node}")
 }
 
+/// The nodes with this record have the authority's key. They run the members of etcd too, if it is the cluster's own.
 pub fn coordinator_key(node: NodeId) -> String {
     format!("coordinators/{node}")
 }
@@ -227,12 +228,12 @@ impl Issuer {
         Ok(answer)
     }
 
-    /// Whoever runs a member of etcd issues certificates too.
+    /// Whoever is a coordinator issues certificates too, even if etcd is the operator's own.
     async fn authority_key(&self, peer: &Identity, wanted: Fingerprint) -> Reply<String> {
         let coordinates: Option<(Role, _)> = self.records.get(&coordinator_key(peer.node)).await.map_err(text)?;
         self.trust.admits(peer).map_err(|refusal| refusal.to_string())?;
         if coordinates.is_none() {
-            return Err(format!("node {} runs no member of etcd, so it gets no authority's key", peer.node));
+            return Err(format!("node {} is no coordinator, so it gets no authority's key", peer.node));
         }
         Ok(self.authority_named(Some(wanted))?.to_pem().expose().to_owned())
     }
@@ -261,12 +262,16 @@ impl Issuer {
     fn authority_named(&self, wanted: Option<Fingerprint>) -> Reply<Authority> {
         let found = self.folder.authorities().map_err(|error| error.to_string())?;
         let is_wanted = |one: &Authority| wanted.is_none_or(|wanted| one.certificate().fingerprint() == wanted);
-        found.into_iter().find(is_wanted).ok_or_else(|| {
-            format!(
-                "node {} does not have the authority's key: ask a node that runs a member of etcd",
-                self.member.name
-            )
-        })
+        found.into_iter().find(is_wanted).ok_or_else(|| self.lacks_key())
+    }
+
+    /// Why this node cannot sign.
+    pub fn lacks_key(&self) -> String {
+        let others = match self.member.etcd.external {
+            None => "a node that runs a member of etcd",
+            Some(_) => "one of the first nodes of the cluster",
+        };
+        format!("node {} does not have the authority's key: ask {others}", self.member.name)
     }
 
     /// The endpoints of these members. `None`: they are the known ones.

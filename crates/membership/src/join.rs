@@ -183,10 +183,13 @@ fn own_address(stream: &TlsStream<TcpStream>) -> io::Result<String> {
 
 /// Why a member did not answer. A refusal of our own checks says all that is to be said.
 fn refused(at: &str, error: &io::Error) -> String {
-    let refusal = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()).and_then(pki::refusal);
-    match refusal {
-        Some(refusal) => format!("{at}: {refusal}"),
-        None => format!("{at}: {error}. Is a node of the cluster there, and is its peer-port reachable?"),
+    let inner = error.get_ref();
+    let refusal = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()).and_then(pki::refusal);
+    let unreadable = inner.and_then(|inner| inner.downcast_ref::<pki::MessageError>());
+    match (refusal, unreadable) {
+        (Some(refusal), _) => format!("{at}: {refusal}"),
+        (None, Some(unreadable)) => format!("{at} answers, but {unreadable}"),
+        (None, None) => format!("{at}: {error}. Is a node of the cluster there, and is its peer-port reachable?"),
     }
 }
 

@@ -28,7 +28,7 @@ use cluster::records::{self, DatabaseState, Member, NodeRecord, Role, ShardRecor
 use cluster::view::{DatabaseView, Revised, View};
 use config::definition::Definition;
 use membership::records::{Change, Records, RecordsError};
-use node::{Database, Node, Routes, Shard, copy_name};
+use node::{Database, Node, NodeError, Routes, Shard, copy_name};
 use parking_lot::RwLock;
 use rand::RngCore;
 use replicas::{CopyName, Replicated, stripes_of};
@@ -100,6 +100,12 @@ struct LocalCopy {
     replicated: Option<Replicated>,
 }
 
+impl LocalCopy {
+    fn is_loaded(&self) -> bool {
+        matches!(self.database.state(), node::DatabaseState::Active | node::DatabaseState::Resizing { .. })
+    }
+}
+
 impl Reconciler {
     /// One step for each database. True: something is still to be done, though no record changes.
     pub fn step(&mut self, view: &View) -> bool {
@@ -113,9 +119,8 @@ impl Reconciler {
             Some(false) => {
                 if std::mem::take(&mut self.was_live) {
                     tracing::error!("another process has become this node: nothing is served here any more");
-                    self.close_all();
                 }
-                return false;
+                return !self.close_all();
             }
             // Its lease has ended, perhaps because etcd was away. What is served goes on; what is new waits.
             None if !self.was_live => return false,
@@ -185,11 +190,12 @@ impl Reconciler {
         }
     }
 
-    /// Ends what this node does for the cluster. The files of copies stay.
-    pub fn close_all(&mut self) {
+    /// Ends what this node does for the cluster. The files of copies stay. False: something is left.
+    pub fn close_all(&mut self) -> bool {
         for id in self.local.keys().copied().collect::<Vec<_>>() {
             self.close(id, false);
         }
+        self.local.is_empty()
     }
 
     /// Has copies of shards with replicas leave their roles, before the node closes all datasets.
@@ -362,22 +368,42 @@ impl Reconciler {
             let copy = LocalCopy { database, life, claimed: None, serves: false, replicated: None };
             self.local_mut(id).copies.insert(number, copy);
         }
-        let workers = self.node.workers() as u64;
-        let copy = self.local.get_mut(&id).and_then(|local| local.copies.get_mut(&number)).expect("it is open");
+        let copy = &self.local[&id].copies[&number];
         if let Some(why) = copy.database.load_failure() {
             return Err(why);
         }
-        let is_loaded =
-            matches!(copy.database.state(), node::DatabaseState::Active | node::DatabaseState::Resizing { .. });
-        if is_loaded {
-            resize(&copy.database, definition, workers)?;
+        if copy.is_loaded() {
             take_functions(&copy.database, records);
         } else if copy.replicated.is_none() {
             return Ok(false);
         }
-        if definition.replicas > 0 {
-            return self.step_replicated(view, which, records, record, stripes_of(number, owner));
-        }
+        let stepped = match definition.replicas {
+            0 => self.step_alone(which, records, record, owner),
+            _ => self.step_replicated(view, which, records, record, stripes_of(number, owner)),
+        };
+        // Last, and not in the way of a role: a copy may refuse its limits for ever, and a disk may be slow.
+        let copy = &self.local[&id].copies[&number];
+        let resized = match copy.is_loaded() {
+            true => resize(&copy.database, definition, self.node.workers() as u64),
+            false => Ok(()),
+        };
+        let is_done = stepped?;
+        resized.map(|()| is_done).map_err(|why| format!("its limits are those from before: {why}"))
+    }
+
+    /// The next step of the only copy of a shard, whose dataset is loaded. True: nothing is left to do.
+    fn step_alone(
+        &mut self,
+        which: CopyName,
+        records: &DatabaseView,
+        record: &Revised<ShardRecord>,
+        owner: impl Fn(usize) -> u16,
+    ) -> Result<bool, String> {
+        let CopyName { database: id, shard: number, copy: mine } = which;
+        let spec = records.spec.as_ref().expect("it is of a database with a name");
+        let local = self.local.get_mut(&id).expect("it was made before");
+        let name = copy_name(&local.name, number.0);
+        let copy = local.copies.get_mut(&number).expect("it is open");
         if copy.life.flushes < spec.flushes {
             // What is written behind the flush must not be flushed again: nobody writes until its number is in the file.
             copy.database.set_owned(|_| false);
@@ -736,10 +762,11 @@ impl Reconciler {
         local.shards.iter().for_each(|shard| shard.set_place(Place::Nowhere));
         self.served.remove_proxy(id);
         self.served.remove_shards(id);
-        if local.proxy.take().is_some()
-            && let Err(error) = self.node.close_proxy(&local.name)
-        {
-            tracing::warn!("the proxy of '{}' was not closed: {error}", local.name);
+        if local.proxy.is_some() {
+            match self.node.close_proxy(&local.name) {
+                Ok(()) | Err(NodeError::NotFound(_)) => local.proxy = None,
+                Err(error) => tracing::warn!("the proxy of '{}' was not closed: {error}", local.name),
+            }
         }
         let mut failed = BTreeMap::new();
         for (number, copy) in std::mem::take(&mut local.copies) {
@@ -763,7 +790,7 @@ impl Reconciler {
             }
         }
         local.copies = failed;
-        let is_done = local.copies.is_empty();
+        let is_done = local.copies.is_empty() && local.proxy.is_none();
         if !is_done {
             self.local.insert(id, local);
         }
@@ -814,7 +841,7 @@ impl Reconciler {
                 let what =
                     number.map_or_else(|| format!("the proxy of '{name}'"), |number| format!("shard {name}.{number}"));
                 if self.troubles.get(&(id, number)) != Some(&why) {
-                    tracing::error!("{what} is not served: {why}");
+                    tracing::error!("{what} is not as it should be: {why}");
                     self.troubles.insert((id, number), why);
                 }
             }

@@ -22,7 +22,8 @@ fn scene() -> Scene {
     let node = |name: &str, coordinates: bool| NodeProgress {
         name: name.to_owned(),
         is_live: true,
-        coordinates,
+        keeps_key: coordinates,
+        runs_etcd: coordinates,
         certificates: Some(NodeCertificates {
             trusts: only_old.clone(),
             node: old.certificate().fingerprint(),
