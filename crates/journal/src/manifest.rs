@@ -25,6 +25,7 @@ use std::path::Path;
 pub const NAME: &str = "manifest";
 /// The manifest of an older checkpoint, which is kept beside the newest one.
 pub const OLDER: &str = "manifest.older";
+const DRAFT: &str = ".new";
 const FORMAT: u32 = 1;
 const FORMAT_TRUNCATED: u32 = 2;
 /// At most so many truncations between two checkpoints.
@@ -158,7 +159,7 @@ pub fn write_older(folder: &Path, manifest: &Manifest) -> Result<(), String> {
 }
 
 fn write_file(folder: &Path, name: &str, manifest: Option<&Manifest>) -> Result<(), String> {
-    let draft = folder.join(format!("{name}.new"));
+    let draft = folder.join(format!("{name}{DRAFT}"));
     // Opened before anything changes: afterwards, an error leaves in the dark which manifest counts.
     let written = File::open(named(folder)).and_then(|directory| {
         let mut file = File::create(&draft)?;
@@ -167,7 +168,22 @@ fn write_file(folder: &Path, name: &str, manifest: Option<&Manifest>) -> Result<
         fs::rename(&draft, folder.join(name))?;
         directory.sync_all()
     });
-    written.map_err(|error| format!("{}: {error}", folder.join(name).display()))
+    written.map_err(|error| {
+        // Best effort: it may not be there.
+        let _ = fs::remove_file(&draft);
+        format!("{}: {error}", folder.join(name).display())
+    })
+}
+
+/// Removes what the end of a process has left of manifests that were being written.
+pub fn remove_drafts(folder: &Path) -> io::Result<()> {
+    for file in fs::read_dir(folder)? {
+        let name = file?.file_name();
+        if name.to_str().is_some_and(|name| name.starts_with(NAME) && name.ends_with(DRAFT)) {
+            fs::remove_file(folder.join(name))?;
+        }
+    }
+    Ok(())
 }
 
 /// Makes the names in a directory durable.
@@ -288,6 +304,22 @@ mod tests {
             write(folder.path(), manifest.as_ref()).unwrap();
             assert_eq!(read(folder.path()), Ok(manifest.map_or(Found::Void, Found::Dataset)));
         }
+    }
+
+    #[test]
+    fn no_draft_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let names = || fs::read_dir(folder.path()).unwrap().map(|file| file.unwrap().file_name()).collect::<Vec<_>>();
+        // Nothing can be renamed to this name.
+        fs::create_dir_all(folder.path().join(NAME).join("x")).unwrap();
+        write(folder.path(), None).unwrap_err();
+        assert_eq!(names(), [NAME]);
+        for name in ["manifest.new", "manifest.older.new", "manifest.boot"] {
+            fs::write(folder.path().join(name), "").unwrap();
+        }
+        fs::remove_dir_all(folder.path().join(NAME)).unwrap();
+        remove_drafts(folder.path()).unwrap();
+        assert_eq!(names(), ["manifest.boot"]);
     }
 
     /// The bytes of format 1 never change.

@@ -212,12 +212,13 @@ impl CapacityLedger {
         mine.beside_bytes.load(Relaxed) + portion(rest, mine.own_bytes(), own, reservations.len())
     }
 
-    /// Name, RAM and flash that a database may take. Without a RAM limit: the RAM that it takes now.
+    /// Name, RAM and flash that a database may take. Without a RAM limit: the RAM that it takes now. If the limit was lowered, it takes
+    /// more for a while, or, if nothing can leave, for good.
     fn takes(&self, reservation: &Reservation) -> (String, u64, u64) {
         let config = reservation.config.snapshot();
         let ram = match config.ram_limit_bytes {
             0 => self.share(reservation, memory::resident_bytes()),
-            limit => limit,
+            limit => limit.max(reservation.own_bytes()),
         };
         (reservation.name.to_string(), ram, files_limit(&config))
     }

@@ -519,23 +519,41 @@ impl Node {
         if self.database(name).is_some() {
             self.own_database(name)?;
         }
-        let Some(database) = self.database(name) else {
-            // A database that could not be opened still has a definition.
-            if self.failed.lock().remove(name).is_none() {
-                return Err(NodeError::NotFound(name.to_owned()));
+        match self.database(name) {
+            Some(database) => {
+                database.is_deleting.store(true, Relaxed);
+                open::close(&database);
+                open::delete_files(&database).map_err(NodeError::Io)?;
+                self.forget(name)?;
+                self.leave(&database);
             }
-            return fs::remove_file(&file).map_err(|error| io_error(&file, &error));
-        };
-        // Remove the definition first: whatever happens now, the database does not come back after a restart.
-        fs::remove_file(&file).map_err(|error| io_error(&file, &error))?;
-        // Best effort: the files may not exist.
-        let _ = fs::remove_file(self.paused_file(name));
-        let _ = fs::remove_file(self.restore_file(name));
-        database.is_deleting.store(true, Relaxed);
-        open::close(&database);
-        self.leave(&database);
-        open::delete_files(&database).map_err(NodeError::Io)?;
+            None => {
+                // A database that could not be opened still has a definition, and files that a new one of this name must not find.
+                if !self.failed.lock().contains_key(name) {
+                    return Err(NodeError::NotFound(name.to_owned()));
+                }
+                // If its file cannot be read, its files are where those of the others are.
+                let config = self
+                    .config_of(&file, true)
+                    .map_or_else(|_| self.default().hub.config.snapshot(), |own| own.snapshot());
+                open::remove_files(name, &config).map_err(NodeError::Io)?;
+                self.forget(name)?;
+                self.failed.lock().remove(name);
+            }
+        }
         tracing::info!("database '{name}' is deleted");
+        Ok(())
+    }
+
+    /// Removes the definition of a database whose files are gone. It goes last: until then, the database can be deleted again, also after a
+    /// restart.
+    fn forget(&self, name: &str) -> Result<(), NodeError> {
+        for file in [self.paused_file(name), self.restore_file(name), self.conf_file(name)] {
+            match fs::remove_file(&file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(io_error(&file, &error)),
+                _ => {}
+            }
+        }
         Ok(())
     }
 

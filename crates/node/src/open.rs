@@ -18,8 +18,10 @@ use config::{Config, ConfigStore, Secret};
 use engine::{
     Control, Directory, Hub, Message, Rates, Routes, Users, WorkerHandle, pass_while_waiting, random, thread,
 };
+use flash::lock;
 use parking_lot::Mutex;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
@@ -161,6 +163,7 @@ pub fn open(
             }
         }
     }
+    files::remove_leftovers(&files::directory(name, &config.redis_files));
     if let Err(refused) = begin(common, &config, &database, inboxes, start, listeners) {
         // Who accepts, and the workers that have started, would keep the database alive.
         database.endpoint.iter().for_each(|endpoint| endpoint.close());
@@ -228,15 +231,26 @@ pub fn delete_files(database: &Database) -> Result<(), String> {
     Ok(())
 }
 
-/// As [`delete_files`], of a database that is not open. Nothing is loaded: its manifest says which log is its own.
+/// As [`delete_files`], of a database that is not open. Nothing is read, because its files may be damaged.
 pub fn remove_files(name: &str, config: &Config) -> Result<(), String> {
-    let start = persist::plan(name, &config.redis_files)?;
-    let shard = Shard::open(&log_name(name, config), config, 1, false, start.values(), None);
-    let shard = shard.map_err(|error| error.to_string())?;
-    persist::remove(name, &config.redis_files, &shard)?;
-    shard.delete_files()?;
+    persist::remove(name, &config.redis_files)?;
+    for path in &config.flash_paths {
+        remove_log(&path.join(log_name(name, config)))?;
+    }
     files::retire_dump(name, &config.redis_files);
     Ok(())
+}
+
+/// Removes a file of the log on flash, if no process uses it.
+fn remove_log(file: &Path) -> Result<(), String> {
+    if !file.exists() {
+        return Ok(());
+    }
+    let _locked = lock::exclusive(file).map_err(|refused| match refused {
+        lock::Refused::InUse(holder) => files::about(file, format!("it is in use by {holder}")),
+        lock::Refused::Io { source, .. } => files::about(file, source),
+    })?;
+    std::fs::remove_file(file).map_err(|error| files::about(file, error))
 }
 
 /// This database's share of the process's resident bytes.

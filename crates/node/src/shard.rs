@@ -109,10 +109,10 @@ impl Shard {
         self.flash.as_ref().map_or(Ok(()), |flash| flash.files.set_kept(is_kept).map_err(|error| error.to_string()))
     }
 
-    /// Gives flash the size that the configuration says, which may have changed since the files were made. Files that cannot grow stay as
+    /// Gives flash the size that the configuration says, which may have changed since the files were made. If that cannot be, the files stay as
     /// they are: what is in them is served.
-    pub fn fit_flash(&self, config: &Config) -> Result<(), String> {
-        let Some(flash) = &self.flash else { return Ok(()) };
+    pub fn fit_flash(&self, config: &Config) {
+        let Some(flash) = &self.flash else { return };
         let kept = resize::kept_size(config, self.store.flash_bytes());
         if let Some(bytes) = kept {
             tracing::warn!(
@@ -122,13 +122,15 @@ impl Shard {
             );
         }
         match resize::set_flash_size(&self.store, &flash.files, kept.unwrap_or(config.flash_bytes)) {
+            Ok(()) => {}
             Err(FlashSizeError::Files(error)) => {
                 tracing::warn!(
                     "the flash files keep their old size until the node is started with more room on their file system: {error}"
                 );
-                Ok(())
             }
-            sized => sized.map_err(|error| error.to_string()),
+            Err(FlashSizeError::Store(error)) => {
+                tracing::warn!("the flash log keeps its size until a limit is set that its values fit in: {error}");
+            }
         }
     }
 

@@ -252,7 +252,7 @@ async fn attend(node: &Node, supervisor: &mut Supervisor) -> io::Result<()> {
         let checkpoints = wants_checkpoints.then(|| LastCheckpoints::plan(&node.datasets())).flatten();
         // A command that did not wait has saved its own database, so it has no changes.
         let saves = |database: &Database| wanted.saves != Some(false) || !database.is_default();
-        if !save_at_end(node, saves).await && !wanted.force {
+        if !tell_while(supervisor, &mut ticks, "datasets are saved", save_at_end(node, saves)).await && !wanted.force {
             shutdown_drain::go_on(&node.datasets(), node.ending());
             continue;
         }
@@ -273,6 +273,25 @@ fn report_start(node: &Node, supervisor: &mut Supervisor) -> bool {
         }
     }
     node.is_ready()
+}
+
+/// Tells the service manager, until `work` is done, that the end of the node waits for it: a dump of a large dataset takes minutes.
+async fn tell_while<T>(
+    supervisor: &mut Supervisor,
+    ticks: &mut tokio::time::Interval,
+    waits: &str,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = std::pin::pin!(work);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            _ = ticks.tick() => {
+                supervisor.ending(waits, Instant::now());
+                supervisor.alive(Instant::now());
+            }
+        }
+    }
 }
 
 /// Saves the databases that have `save` points and unsaved changes. False: one of them could not be saved, and the node must go on.
@@ -380,5 +399,42 @@ fn end_idle_and_slow(database: &Database, now_ms: u64) {
     }
     if ended > slow {
         tracing::debug!("closed {} idle clients", ended - slow);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixDatagram;
+
+    /// The work ends when the manager has been told twice, so it never does if nobody tells it.
+    #[test]
+    fn the_manager_hears_of_an_end_that_takes_long() {
+        let dir = tempfile::tempdir().expect("a scratch directory");
+        let path = dir.path().join("notify");
+        let manager = UnixDatagram::bind(&path).expect("a socket");
+        manager.set_nonblocking(true).expect("does not wait");
+        let mut supervisor =
+            Supervisor::connect(path.as_os_str(), Some(Duration::from_secs(1))).expect("the manager listens");
+        let told = async {
+            let (mut more_time, mut alive, mut bytes) = (0, 0, [0; 256]);
+            while more_time < 2 || alive < 2 {
+                while let Ok(length) = manager.recv(&mut bytes) {
+                    let text = String::from_utf8_lossy(&bytes[..length]).into_owned();
+                    more_time +=
+                        u32::from(text.starts_with("EXTEND_TIMEOUT_USEC=") && text.ends_with("Stopping: work is done"));
+                    alive += u32::from(text == "WATCHDOG=1");
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            "done"
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let done = runtime.block_on(async {
+            let mut ticks = tokio::time::interval(TICK);
+            let telling = tell_while(&mut supervisor, &mut ticks, "work is done", told);
+            tokio::time::timeout(Duration::from_secs(60), telling).await
+        });
+        assert_eq!(done, Ok("done"));
     }
 }

@@ -78,7 +78,7 @@ impl Supervisor {
         }
     }
 
-    fn connect(address: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
+    pub(crate) fn connect(address: &OsStr, watchdog: Option<Duration>) -> io::Result<Self> {
         let address = match address.as_bytes().strip_prefix(b"@") {
             Some(name) => SocketAddr::from_abstract_name(name)?,
             None => SocketAddr::from_pathname(address)?,

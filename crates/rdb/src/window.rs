@@ -1,7 +1,8 @@
 //! Owns the window over the input: the bytes that were received and are not yet understood, their checksum, and the
 //! errors of reading. Never knows what the bytes mean.
 //!
-//! The window grows only by bytes that have come. So a wrong length costs no more memory than the input has bytes.
+//! The window grows only by bytes that have come, and only up to a limit. So a wrong length costs no more memory than the input has bytes,
+//! nor more than the limit.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -10,6 +11,10 @@ use value::rdb::{self, crc64_after};
 
 /// The window asks the source for at least this many bytes.
 const FILL_BYTES: usize = 256 << 10;
+
+/// What must be there at once: a string, or a collection that is one string. No value has more, and a wrong length must not bring a whole
+/// file into RAM.
+const WINDOW_BYTES_MAX: usize = 4 << 30;
 
 /// A piece of a collection ends when it has this many bytes or members.
 pub(crate) const PIECE_BYTES: usize = 256 << 10;
@@ -106,7 +111,11 @@ impl<R: Read> Window<R> {
                 }
                 Err(Corrupt) if reader.missing() == 0 => return Err(self.bad(format!("{what} is damaged"))),
                 Err(Corrupt) => {
-                    let missing = reader.missing();
+                    let (there, missing) = (bytes.len(), reader.missing());
+                    if missing > WINDOW_BYTES_MAX.saturating_sub(there) {
+                        let bytes = there.saturating_add(missing);
+                        return Err(self.bad(format!("{what} of {bytes} bytes is too long: its length is damaged")));
+                    }
                     self.fill(missing)?;
                 }
             }
@@ -144,5 +153,22 @@ impl<R: Read> Window<R> {
     pub fn into_rest(mut self) -> (Vec<u8>, R) {
         self.bytes.drain(..self.start);
         (self.bytes, self.source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rest of the file once went into RAM.
+    #[test]
+    fn a_length_beyond_all_values_is_damage() {
+        for length in [WINDOW_BYTES_MAX as u64, u64::MAX >> 1] {
+            let mut bytes = vec![0x81];
+            bytes.extend_from_slice(&length.to_be_bytes());
+            let mut window = Window::new(bytes.as_slice().chain(io::repeat(b'x').take(1 << 20)));
+            let error = window.read("a member", |reader| reader.string().map(drop)).unwrap_err().to_string();
+            assert!(error.starts_with("byte 0: a member of ") && error.ends_with("its length is damaged"), "{error}");
+        }
     }
 }

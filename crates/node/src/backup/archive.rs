@@ -8,8 +8,9 @@
 //! the archive has no gap, and holds no room on flash. The checkpoint does not wait, and the archive gets a gap, in two cases only: room
 //! for the journal or on flash is short, or the backup path cannot be written.
 
+use super::card;
 use crate::database::Database;
-use crate::files::about;
+use crate::files::{FIELDS_VERSION, about};
 use crate::progress::{Backup, DurableState};
 use base::clock::wall_ms;
 use journal::archive::{self, Stretch, Writer};
@@ -267,7 +268,17 @@ impl Database {
             return;
         }
         let since_ms = now_ms.saturating_sub(config.backup_journal_keep_ms);
-        let backups = super::list(&config.backup_path);
+        let backups = match card::list_all(&config.backup_path) {
+            Ok(backups) => backups,
+            // A backup that is overlooked would lose the records behind it for ever.
+            Err(why) => {
+                let name = &self.hub.name;
+                tracing::warn!(
+                    "database '{name}': nothing of its archived journal is deleted now, because it is not known which backups there are: {why}"
+                );
+                return;
+            }
+        };
         let folder = folder(&config.backup_path, self.name());
         for (log_id, of_log) in logs(&folder) {
             let Ok(all) = archive::list(&of_log) else { continue };
@@ -300,7 +311,9 @@ pub fn logs(folder: &Path) -> Vec<([u8; 16], PathBuf)> {
 
 /// The moments of the backups that a journal goes on from, and their positions.
 fn cuts(backups: &[Backup], log_id: [u8; 16]) -> Vec<(u64, u64)> {
-    let cuts = backups.iter().filter_map(|backup| backup.cut.as_ref());
+    // A moment cannot be restored from a backup without them: see `point_in_time`.
+    let with_fields = backups.iter().filter(|backup| backup.rdb_version == FIELDS_VERSION);
+    let cuts = with_fields.filter_map(|backup| backup.cut.as_ref());
     cuts.filter(|cut| cut.log_id == log_id).map(|cut| (cut.at_ms, cut.position)).collect()
 }
 
@@ -362,6 +375,7 @@ impl Copy<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::Cut;
 
     #[test]
     fn copies_stay_from_the_newest_backup_before_the_time_on() {
@@ -382,6 +396,25 @@ mod tests {
         assert_eq!(gone(&[(90, 5)], 5000, true), [0; 0], "the journal goes on");
         assert_eq!(gone(&[(90, 5)], 5000, false), [10, 20, 30]);
         assert_eq!(gone(&[(90, 5)], 300, false), [0; 0]);
+    }
+
+    #[test]
+    fn only_a_backup_that_moments_can_be_restored_from_counts() {
+        let backup = |rdb_version, at_ms| Backup {
+            path: String::new(),
+            database: String::new(),
+            created_ms: at_ms,
+            node_version: String::new(),
+            rdb_version,
+            keys: 0,
+            bytes: 0,
+            sha256: String::new(),
+            is_scheduled: false,
+            cut: Some(Cut { log_id: [7; 16], position: at_ms, at_ms }),
+        };
+        let backups = [backup(FIELDS_VERSION, 90), backup(10, 160)];
+        assert_eq!(cuts(&backups, [7; 16]), [(90, 90)]);
+        assert_eq!(cuts(&backups, [8; 16]), []);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::progress::{Backup, Cut};
 use base::time::instant;
 use serde_json::{Value, json};
 use std::fs;
-use std::io::Write;
+use std::io::{self, Write};
 use std::path::Path;
 
 pub const CARD: &str = "backup.json";
@@ -88,22 +88,111 @@ fn cut(journal: &Value) -> Option<Cut> {
 
 /// All backups whose description can be read, newest first: directories directly below `root` and one level deeper.
 pub fn list(root: &Path) -> Vec<Backup> {
-    let mut found = Vec::new();
-    for name in folders(root) {
-        if root.join(&name).join(CARD).exists() {
-            found.extend(read(root, &name).ok());
-            continue;
-        }
-        let inner = folders(&root.join(&name)).into_iter().map(|inner| format!("{name}/{inner}"));
-        found.extend(inner.filter_map(|path| read(root, &path).ok()));
-    }
+    let mut found: Vec<Backup> = find(root).into_iter().filter_map(Result::ok).collect();
     found.sort_by(|a, b| (b.created_ms, &b.path).cmp(&(a.created_ms, &a.path)));
     found
 }
 
-/// The directories in a directory, but for those that are being written.
-fn folders(folder: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
-    let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    names.filter(|name| !name.starts_with('.') && folder.join(name).is_dir()).collect()
+/// All backups, for who deletes what no backup needs. An error tells why there may be others.
+pub fn list_all(root: &Path) -> Result<Vec<Backup>, String> {
+    find(root).into_iter().collect()
+}
+
+fn find(root: &Path) -> Vec<Result<Backup, String>> {
+    let mut found = Vec::new();
+    let mut take = |path: &str| {
+        let backup = match is_backup(&root.join(path)) {
+            Ok(false) => return false,
+            Ok(true) => read(root, path),
+            Err(why) => Err(why),
+        };
+        found.push(backup);
+        true
+    };
+    let mut failed = Vec::new();
+    for name in folders(root, &mut failed) {
+        if !take(&name) {
+            for inner in folders(&root.join(&name), &mut failed) {
+                take(&format!("{name}/{inner}"));
+            }
+        }
+    }
+    found.extend(failed.into_iter().map(Err));
+    found
+}
+
+fn is_backup(folder: &Path) -> Result<bool, String> {
+    match fs::metadata(folder.join(CARD)) {
+        Ok(_) => Ok(true),
+        Err(error) if is_none_of_ours(&error) => Ok(false),
+        Err(error) => Err(about(folder, error)),
+    }
+}
+
+/// The directories in a directory, but for those that are being written. `failed` gets the reasons why there may be others.
+fn folders(folder: &Path, failed: &mut Vec<String>) -> Vec<String> {
+    let mut names = Vec::new();
+    let mut list = || {
+        for entry in fs::read_dir(folder)? {
+            let Ok(name) = entry?.file_name().into_string() else { continue };
+            match fs::metadata(folder.join(&name)) {
+                Ok(found) if found.is_dir() && !name.starts_with('.') => names.push(name),
+                Err(error) if !is_none_of_ours(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    };
+    if let Err(error) = list()
+        && !is_none_of_ours(&error)
+    {
+        failed.push(about(folder, error));
+    }
+    names
+}
+
+/// A node may read its own backups. What it may not read belongs to others, as `lost+found` does.
+fn is_none_of_ours(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::PermissionDenied)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The archive of a journal loses what no backup needs, so a backup that cannot be read for a moment must not be overlooked.
+    #[test]
+    fn only_a_complete_list_has_no_error() {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        assert_eq!(list_all(&root.join("none")).map(|all| all.len()), Ok(0));
+        let backup = |path: &str| Backup {
+            path: path.to_owned(),
+            database: "orders".to_owned(),
+            created_ms: 1,
+            node_version: "1".to_owned(),
+            rdb_version: 12,
+            keys: 0,
+            bytes: 3,
+            sha256: String::new(),
+            is_scheduled: false,
+            cut: None,
+        };
+        for path in ["one", "orders/two", "orders/three"] {
+            fs::create_dir_all(root.join(path)).unwrap();
+            fs::write(root.join(path).join(DUMP), "abc").unwrap();
+            write(&backup(path), &root.join(path)).unwrap();
+        }
+        fs::create_dir_all(root.join("orders/journal")).unwrap();
+        fs::create_dir_all(root.join("orders/.four.part")).unwrap();
+        fs::write(root.join("file"), "").unwrap();
+        assert_eq!(list_all(root).unwrap().len(), 3);
+
+        // It is there, and cannot be read.
+        let card = root.join("orders/two").join(CARD);
+        fs::remove_file(&card).unwrap();
+        fs::create_dir(&card).unwrap();
+        assert!(list_all(root).unwrap_err().starts_with(&card.display().to_string()));
+        assert_eq!(list(root).len(), 2);
+    }
 }

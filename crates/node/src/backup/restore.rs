@@ -12,6 +12,7 @@ use super::{place, verify};
 use crate::database::Database;
 use crate::files::{Broken, Plan, Replay, about, load_base};
 use crate::progress::Backup;
+use base::time::instant;
 use config::Policy;
 use journal::archive::{self, Reader};
 use std::fs;
@@ -108,7 +109,7 @@ impl Restore {
             "database '{}' is restored to the state of '{}' at {}: from the backup {} and {records} records of the journal after it",
             database.hub.name,
             backup.database,
-            base::time::instant(*at_ms),
+            instant(*at_ms),
             backup.path
         );
         Ok(())
@@ -139,9 +140,14 @@ fn check(database: &Database, chain: &Chain) -> Result<u64, String> {
 
 /// Runs the records between the backup and the moment. The first command of a later time ends it, so that the dataset is as it was
 /// once, also if a clock was set back. Returns how many have run.
+///
+/// What a replica has repeated has no time of its own. It belongs to the moments between those at which records were archived, so only
+/// these moments can be had.
 fn replay(database: &Database, chain: &Chain, at_ms: u64) -> Result<u64, String> {
     let mut replay = Replay::begin(database)?;
     let mut position = chain.cut.position;
+    // No record behind `position` is of an earlier time.
+    let mut reached_ms = chain.cut.at_ms;
     let mut run = || {
         for stretch in &chain.stretches {
             let failed = |error| Err(about(&chain.folder.join(stretch.name()), error));
@@ -162,6 +168,9 @@ fn replay(database: &Database, chain: &Chain, at_ms: u64) -> Result<u64, String>
                 if record.time_ms > at_ms {
                     return Ok(());
                 }
+                if record.time_ms == 0 && stretch.until_ms > at_ms {
+                    return if reached_ms >= at_ms { Ok(()) } else { Err(has_no_time(at_ms, reached_ms)) };
+                }
                 if let Err(Broken) = replay.run(&record) {
                     // The end of the replay tells why.
                     return Ok(());
@@ -169,10 +178,19 @@ fn replay(database: &Database, chain: &Chain, at_ms: u64) -> Result<u64, String>
                 database.files.loaded_bytes.fetch_add(record.resp.len() as u64, Relaxed);
                 position = end;
             }
+            reached_ms = reached_ms.max(stretch.until_ms);
         }
         Ok(())
     };
     let read = run();
     let records = replay.records();
     replay.finish().and(read).map(|()| records)
+}
+
+fn has_no_time(at_ms: u64, reached_ms: u64) -> String {
+    format!(
+        "the journal has changes near {} that a replica has repeated, and does not say when: the last moment before it that can be restored is {}",
+        instant(at_ms),
+        instant(reached_ms)
+    )
 }

@@ -5,10 +5,12 @@
 //! - `load` turns files into commands, `pipe` is a connection that carries them, `pipes` spreads them over connections by the
 //!   stripe that `touched` finds. `replay` sends the records of a journal through them.
 //! - `save` writes a dump, `cut` is its moment.
+//! - `leftovers` removes temporary files of processes that were killed.
 
 mod aof;
 mod cut;
 mod find;
+mod leftovers;
 mod load;
 mod page_import;
 mod pipe;
@@ -19,6 +21,7 @@ mod touched;
 
 pub use cut::{AtCut, StreamAtDump};
 pub use find::{Plan, directory, plan};
+pub use leftovers::remove_leftovers;
 pub use load::{Unloaded, empty, load_base, load_primarys};
 pub use pipe::{Broken, Expect};
 pub use pipes::Pipes;

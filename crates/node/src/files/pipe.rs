@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 
@@ -22,16 +22,23 @@ const SOCKET_BYTES: usize = 1 << 20;
 const RECEIVE_BYTES: usize = 64 << 10;
 const CLOSED: &str = "the database has closed the connection";
 /// Errors of commands that stop a load whoever sent the command. Redis ignores other errors of an append-only file.
-const GRAVE: [&[u8]; 7] = [
-    b"OOM ",
-    b"EXECABORT Transaction discarded because of: ",
-    b"NOPERM",
-    b"LOADING",
-    b"PAUSED",
-    b"ERR unknown command",
-    // What follows would go into another logical database.
-    b"ERR DB index is out of range",
-];
+fn is_grave(error: &[u8]) -> bool {
+    harms_others(error) || error.starts_with(b"ERR unknown command")
+}
+
+/// Whether other commands fail too, or do something else.
+fn harms_others(error: &[u8]) -> bool {
+    const BEGINNINGS: [&[u8]; 6] = [
+        b"OOM ",
+        b"EXECABORT Transaction discarded because of: ",
+        b"NOPERM",
+        b"LOADING",
+        b"PAUSED",
+        // What follows would go into another logical database.
+        b"ERR DB index is out of range",
+    ];
+    BEGINNINGS.iter().any(|beginning| error.starts_with(beginning))
+}
 
 /// What must be true of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,6 +90,8 @@ pub struct Pipe {
     /// How many commands were sent; `judged`: how many replies were as expected.
     count: u64,
     judged: Arc<AtomicU64>,
+    /// See [`Pipe::may_fail`].
+    may_fail: Arc<AtomicBool>,
     /// Of the commands whose replies are expected, as far as they have one.
     places: VecDeque<CommandSpan>,
     /// The time that the commands see. `None`: the present.
@@ -111,7 +120,9 @@ impl Pipe {
         let failures = Arc::clone(&database.replication.role.failures);
         let judged = Arc::new(AtomicU64::new(0));
         let judging = Arc::clone(&judged);
-        let compare = move || compare(other, wanted, &expectations, &failures, &judging);
+        let may_fail = Arc::<AtomicBool>::default();
+        let tolerates = Arc::clone(&may_fail);
+        let compare = move || compare(other, wanted, &expectations, &failures, &judging, &tolerates);
         let comparing = builder.spawn(compare).map_err(failed)?;
         Ok(Pipe {
             stream,
@@ -122,6 +133,7 @@ impl Pipe {
             comparing,
             count: 0,
             judged,
+            may_fail,
             places: VecDeque::new(),
             replay_ms: None,
             db: Some(0),
@@ -140,6 +152,12 @@ impl Pipe {
         let mut pipe = Pipe::with(database, worker, Replies::Errors)?;
         let begun = pipe.errors_only().and_then(|()| pipe.at(0));
         begun.map(|()| pipe).map_err(|Broken| CLOSED.to_owned())
+    }
+
+    /// Of a connection whose commands must all succeed: whether those from now on may fail all the same, because they are a primary's. Their
+    /// errors are counted as [`Failures`], but for those that would also harm other commands. All before must have run.
+    pub fn may_fail(&self, may_fail: bool) {
+        self.may_fail.store(may_fail, Relaxed);
     }
 
     fn errors_only(&mut self) -> Result<(), Broken> {
@@ -272,15 +290,18 @@ fn compare(
     expectations: &Receiver<Expected>,
     failures: &Failures,
     judged: &AtomicU64,
+    may_fail: &AtomicBool,
 ) -> Result<u64, String> {
     let mut replies = Reading { stream, input: Vec::new(), at: 0, failures };
     let mut errors = 0;
     let why = loop {
         // Errors are read as they come. Any other reply is that of a barrier, or of the end.
-        if wanted == Replies::Errors
-            && let Err(why) = replies.next(Expect::Success)
-        {
-            break why;
+        if wanted == Replies::Errors {
+            match replies.error(may_fail) {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(why) => break why,
+            }
         }
         let (expect, count) = match expectations.recv() {
             Ok(Expected::Replies(expect, count)) => (expect, count),
@@ -318,6 +339,32 @@ struct Reading<'f> {
 impl Reading<'_> {
     /// Reads one reply. Returns how many errors it has that are not grave.
     fn next(&mut self, expect: Expect) -> Result<u64, String> {
+        self.judged(|bytes, reply, failures| {
+            let (mut errors, mut grave) = (0, None);
+            match expect {
+                Expect::Applied => each_error(bytes, reply, &mut |text| note(text, failures)),
+                Expect::Any => each_error(bytes, reply, &mut |text| match weigh(text) {
+                    Ok(()) => errors += 1,
+                    Err(why) => grave = Some(why),
+                }),
+                Expect::Success | Expect::Count(_) => judge(reply, expect)?,
+            }
+            grave.map_or(Ok(errors), Err)
+        })
+    }
+
+    /// Reads one reply of a connection that gets only errors. False: it is none.
+    fn error(&mut self, may_fail: &AtomicBool) -> Result<bool, String> {
+        self.judged(|_, reply, failures| match reply {
+            Kind::Error(text) if may_fail.load(Relaxed) && !harms_others(text) => {
+                note(text, failures);
+                Ok(true)
+            }
+            reply => judge(reply, Expect::Success).map(|()| false),
+        })
+    }
+
+    fn judged<T>(&mut self, judge: impl FnOnce(&[u8], &Kind<'_>, &Failures) -> Result<T, String>) -> Result<T, String> {
         let mut state = SkipState::default();
         loop {
             let reply =
@@ -325,16 +372,7 @@ impl Reading<'_> {
             if let Some(reply) = reply {
                 let bytes = &self.input[self.at..][..reply.consumed];
                 self.at += reply.consumed;
-                let (mut errors, mut grave) = (0, None);
-                match expect {
-                    Expect::Applied => each_error(bytes, &reply.kind, &mut |text| note(text, self.failures)),
-                    Expect::Any => each_error(bytes, &reply.kind, &mut |text| match weigh(text) {
-                        Ok(()) => errors += 1,
-                        Err(why) => grave = Some(why),
-                    }),
-                    Expect::Success | Expect::Count(_) => judge(&reply.kind, expect)?,
-                }
-                return grave.map_or(Ok(errors), Err);
+                return judge(bytes, &reply.kind, self.failures);
             }
             self.input.drain(..self.at);
             self.at = 0;
@@ -360,7 +398,7 @@ fn note(text: &[u8], failures: &Failures) {
 
 /// Whether a command of an append-only file may fail like this.
 fn weigh(text: &[u8]) -> Result<(), String> {
-    let is_grave = GRAVE.iter().any(|grave| text.starts_with(grave));
+    let is_grave = is_grave(text);
     let text = String::from_utf8_lossy(text);
     if is_grave {
         return Err(answered(&text));

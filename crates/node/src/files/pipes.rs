@@ -75,6 +75,14 @@ impl Pipes {
         self.pipes.iter_mut().try_for_each(Pipe::drain)
     }
 
+    /// Whether the commands from now on may fail: see [`Pipe::may_fail`]. All before have run when this returns, so that no error is taken for
+    /// that of another command.
+    pub fn may_fail(&mut self, may_fail: bool) -> Result<(), Broken> {
+        self.drain()?;
+        self.pipes.iter().for_each(|pipe| pipe.may_fail(may_fail));
+        Ok(())
+    }
+
     /// Waits for the replies to all commands. Returns how many errors were not grave.
     pub fn finish(self) -> Result<u64, String> {
         // Each must be waited for, whatever became of the others.

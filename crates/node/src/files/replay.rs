@@ -13,6 +13,8 @@ pub struct Replay<'d> {
     finder: Finder<'d>,
     stream: &'d Stream,
     records: u64,
+    /// What was sent last was a primary's, which may fail here: see [`Pipes::may_fail`].
+    is_primarys: bool,
     /// Why a record is no list of commands.
     damaged: Option<String>,
 }
@@ -21,7 +23,7 @@ impl<'d> Replay<'d> {
     pub fn begin(database: &'d Database) -> Result<Replay<'d>, String> {
         let finder = Finder::new(&database.hub.directory, database.shard.store.hasher());
         let (pipes, stream) = (Pipes::repeat(database)?, &database.hub.dataset.journaling.stream);
-        Ok(Replay { pipes, finder, stream, records: 0, damaged: None })
+        Ok(Replay { pipes, finder, stream, records: 0, is_primarys: false, damaged: None })
     }
 
     /// Waits for the end of all records. An error of [`Replay::run`] has its reason here.
@@ -54,6 +56,11 @@ impl<'d> Replay<'d> {
         }
         if touched.is_message {
             return Ok(());
+        }
+        // Only what a replica has repeated has no time. It is in the journal as it came, also if it has failed there.
+        let is_primarys = record.time_ms == 0;
+        if std::mem::replace(&mut self.is_primarys, is_primarys) != is_primarys {
+            self.pipes.may_fail(is_primarys)?;
         }
         let pipe = self.pipes.next(touched.stripe)?;
         pipe.at(record.time_ms)?;

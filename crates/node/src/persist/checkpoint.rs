@@ -13,7 +13,7 @@ use engine::replication::Mark;
 use flash::sequential::Rest;
 use journal::Log;
 use journal::index::IndexWriter;
-use journal::manifest::{self, CheckpointFile, Manifest, Truncation};
+use journal::manifest::{self, CheckpointFile, Found, Manifest, Truncation};
 use rdb::Options;
 use std::fs::{self, File};
 use std::io;
@@ -78,8 +78,13 @@ pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() ->
     let at = || At { position: at_cut(), changed: changed(), stream: applied.mark() };
     let written = write_files(database, folder, &at)?;
     // The next start replays the journal from this position, so the journal must be durable up to it.
-    log.make_durable(written.at.position)?;
-    Ok(written)
+    match log.make_durable(written.at.position) {
+        Ok(()) => Ok(written),
+        Err(why) => {
+            remove(folder, [&written.dump].into_iter().chain(&written.index));
+            Err(why)
+        }
+    }
 }
 
 /// Makes the manifest name this checkpoint, and removes the others but `older`. Returns the manifest, and the checkpoint's cut if it has an
@@ -96,8 +101,13 @@ pub fn publish(
     let truncations = truncations.iter().filter(|truncation| truncation.position > position).copied().collect();
     let manifest = Manifest { log_id, position, checkpoint: Some(dump), index, stream, truncations };
     // Before what only an older checkpoint names is used again.
-    older.map_or_else(|| super::older::remove(folder), |older| manifest::write_older(folder, older))?;
-    manifest::write(folder, Some(&manifest))?;
+    let published = older
+        .map_or_else(|| super::older::remove(folder), |older| manifest::write_older(folder, older))
+        .and_then(|()| manifest::write(folder, Some(&manifest)));
+    if let Err(why) = published {
+        remove_unpublished(folder, &manifest);
+        return Err(why);
+    }
     database.files.journal.changed_at_checkpoint.store(changed, Relaxed);
     if let Some(cut) = cut {
         if older.is_none() {
@@ -242,6 +252,25 @@ pub fn remove_others<'m>(folder: &Path, manifests: impl IntoIterator<Item = &'m 
         }
     }
     Ok(())
+}
+
+/// Removes the files of a checkpoint whose manifest could not be written, unless that manifest is in force all the same. Otherwise each
+/// further attempt would leave a whole checkpoint there.
+fn remove_unpublished(folder: &Path, manifest: &Manifest) {
+    let is_its_own = |file: &CheckpointFile| manifest.files().any(|own| own.name == file.name);
+    match manifest::read(folder) {
+        Ok(Found::Dataset(found)) if found.files().any(is_its_own) => {}
+        Ok(_) => remove(folder, manifest.files()),
+        // Which manifest is in force is not known.
+        Err(_) => {}
+    }
+}
+
+/// Best effort: the next checkpoint removes what stays.
+fn remove<'f>(folder: &Path, files: impl IntoIterator<Item = &'f CheckpointFile>) {
+    for file in files {
+        let _ = fs::remove_file(folder.join(&file.name));
+    }
 }
 
 /// What flash-limit leaves for the journal and the checkpoints. `None`: there is no limit.
@@ -494,6 +523,10 @@ impl Database {
 /// Replaces the checkpoint. An error leaves the old one.
 fn rewrite(database: &Database, kept: &DurableState) -> Result<Manifest, String> {
     let (folder, log) = (&kept.folder, &kept.log);
+    // It could not become durable up to the checkpoint.
+    if let Some(why) = log.failed() {
+        return Err(why);
+    }
     let written = write(database, folder, log, &|| log.position())?;
     // Once the new checkpoint is published, no start needs the records before it, and their files are used again. So they are archived first.
     database.archive_before_checkpoint(kept);

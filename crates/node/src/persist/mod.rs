@@ -38,7 +38,7 @@ use crate::backup::Restore;
 use crate::database::Database;
 use crate::files::{self, Plan, about, directory};
 use crate::progress::{AtRest, DurableState};
-use crate::shard::{Shard, Values};
+use crate::shard::Values;
 use config::{AppendFsync, Config, RedisFiles};
 use engine::replication::Mark;
 use engine::{LoadState, random};
@@ -125,7 +125,10 @@ pub fn plan(name: &str, settings: &RedisFiles) -> Result<Start, String> {
 pub fn start(database: &Arc<Database>, start: Start) -> io::Result<()> {
     let weak = Arc::downgrade(database);
     database.hub.config.subscribe(move |draft| {
-        if let Some(kept) = weak.upgrade().and_then(|database| database.files.journal.kept.lock().clone()) {
+        // A journal that begins or is recovered now follows the configuration when it is there: see `keep`.
+        if let Some(database) = weak.upgrade()
+            && let Some(kept) = &*database.files.journal.kept.lock()
+        {
             kept.log.set_policy(policy(&draft.now.redis_files));
         }
     });
@@ -174,21 +177,24 @@ pub fn delete(database: &Database) -> Result<(), String> {
     // A load may have begun a journal meanwhile.
     close(database);
     let _naming = database.files.journal.naming.lock();
-    remove(&database.hub.name, &database.hub.config.snapshot().redis_files, &database.shard)
-}
-
-/// As [`delete`], of a database that is not open. The files of its `shard` stay.
-pub fn remove(name: &str, settings: &RedisFiles, shard: &Shard) -> Result<(), String> {
     // If this is interrupted, what is left can be opened again, as an empty dataset.
-    if let Err(why) = shard.set_kept(false) {
+    if let Err(why) = database.shard.set_kept(false) {
         tracing::warn!("{why}");
     }
+    remove(&database.hub.name, &database.hub.config.snapshot().redis_files)
+}
+
+/// As [`delete`], of a database that is not open. Nothing is read, because the files may be damaged. What is on flash stays.
+pub fn remove(name: &str, settings: &RedisFiles) -> Result<(), String> {
     let folder = folder(name, settings);
-    if folder.exists() {
-        manifest::write(&folder, None)?;
-        clear(&folder)?;
+    if !folder.exists() {
+        return Ok(());
     }
-    Ok(())
+    if journal::is_in_use(&folder) {
+        return Err(about(&folder, "another process uses this journal"));
+    }
+    manifest::write(&folder, None)?;
+    clear(&folder)
 }
 
 impl Database {
@@ -260,28 +266,45 @@ fn begin_in(database: &Database, config: &Config, folder: &Path) -> Result<(), S
             tracing::info!("database '{}' survives restarts from now on: {}", database.hub.name, folder.display());
             boot::note(folder);
             let folder = folder.to_owned();
-            *database.files.journal.kept.lock() = Some(DurableState { log, folder, manifest, older: None, cut });
+            keep(database, DurableState { log, folder, manifest, older: None, cut });
             Ok(())
         }
         Err(why) => {
             database.hub.dataset.journaling.detach();
             store.set_quarantine(false);
             let _ = log.close();
-            let _ = clear(folder);
+            // The manifest of the checkpoint may be in force already. It must not name files that are gone.
+            if let Err(why) = manifest::write(folder, None).and_then(|()| clear(folder)) {
+                tracing::warn!("{why}");
+            }
             Err(why)
         }
     }
 }
 
+/// From now on the dataset survives. `appendfsync` may have changed since the journal was opened.
+fn keep(database: &Database, durable: DurableState) {
+    let mut kept = database.files.journal.kept.lock();
+    // Under the lock, so that a change that comes now is applied after this.
+    durable.log.set_policy(policy(&database.hub.config.snapshot().redis_files));
+    *kept = Some(durable);
+}
+
 /// Ends the journal, and removes what would survive. The caller holds the lock of files.
 pub fn end(database: &Database) -> Result<(), String> {
-    let Some(kept) = database.files.journal.kept.lock().clone() else { return Ok(()) };
-    database.shard.set_kept(false)?;
-    {
-        let _naming = database.files.journal.naming.lock();
-        manifest::write(&kept.folder, None)?;
-        *database.files.journal.kept.lock() = None;
+    if !is_on(database) {
+        return Ok(());
     }
+    database.shard.set_kept(false)?;
+    let kept = {
+        let _naming = database.files.journal.naming.lock();
+        let Some(kept) = database.files.journal.kept.lock().clone() else { return Ok(()) };
+        if let Err(why) = manifest::write(&kept.folder, None) {
+            take_back(database, &kept, why)?;
+        }
+        *database.files.journal.kept.lock() = None;
+        kept
+    };
     database.shard.store.set_quarantine(false);
     database.hub.dataset.journaling.detach();
     if let Err(error) = kept.log.close() {
@@ -293,6 +316,27 @@ pub fn end(database: &Database) -> Result<(), String> {
     }
     tracing::info!("database '{}' does not survive restarts from now on", database.hub.name);
     Ok(())
+}
+
+/// The manifest that says that there is no dataset could not be written, but it may be in force: then a restart would not find what is
+/// acknowledged from now on. So the old one is written again. If it cannot be, and the dataset is gone for a restart, this is `Ok`, and the
+/// journal ends.
+fn take_back(database: &Database, kept: &DurableState, why: String) -> Result<(), String> {
+    if let Err(again) = manifest::write(&kept.folder, Some(&kept.manifest))
+        && manifest::read(&kept.folder) == Ok(Found::Void)
+    {
+        tracing::error!(
+            "database '{}': its manifest says already that nothing survives a restart, and cannot be taken back ({again}), so the journal ends although there was an error: {why}",
+            database.hub.name
+        );
+        return Ok(());
+    }
+    if kept.manifest.index.is_some()
+        && let Err(why) = database.shard.set_kept(true)
+    {
+        tracing::error!("the flash files could not be marked as a part of the dataset: {why}");
+    }
+    Err(why)
 }
 
 /// Writes the stream's new id into the manifest, so that a restart knows it.
@@ -362,7 +406,9 @@ fn remove_if_there(file: &Path) -> io::Result<()> {
 fn clear_files(folder: &Path) -> Result<(), String> {
     journal::delete(folder).map_err(|error| error.to_string())?;
     older::remove(folder)?;
-    checkpoint::remove_others(folder, []).map_err(|error| about(folder, error))
+    checkpoint::remove_others(folder, [])
+        .and_then(|()| manifest::remove_drafts(folder))
+        .map_err(|error| about(folder, error))
 }
 
 /// A file that the manifest names.

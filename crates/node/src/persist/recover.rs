@@ -1,6 +1,6 @@
 //! Owns the way back to a dataset: the checkpoint is loaded, and then every record of the journal runs. Never knows how.
 
-use super::{attach, boot, checkpoint, find_file, index, older, rates, settings_of};
+use super::{attach, boot, checkpoint, find_file, index, keep, older, rates, settings_of};
 use crate::database::Database;
 use crate::estimate::{Took, Work};
 use crate::files::{Broken, Pipes, Plan, Replay, load_base};
@@ -74,7 +74,7 @@ pub fn recover(
         if let Some(found) = index {
             (keys, cut) = index::load(database, found, holds).map_err(|why| advised(&why))?;
             tracing::info!("database '{}': the index of {keys} keys on flash is loaded", database.hub.name);
-            database.shard.fit_flash(&config)?;
+            database.shard.fit_flash(&config);
         }
         took.index = ended();
         if let Some(plan) = &plan {
@@ -143,7 +143,7 @@ pub fn recover(
     progress.journal.recovery_took_ms.store(took_ms.max(1), Relaxed);
     *progress.recovered.lock() = Some(Recovered { keys, took_ms, from, to: end, records });
     let truncation = kept.manifest.truncations.last().copied();
-    *progress.journal.kept.lock() = Some(kept);
+    keep(database, kept);
     if let Some(truncation) = truncation {
         report_given_up(database, truncation);
         // Until there is a new checkpoint, each start reads again what was given up.

@@ -151,9 +151,14 @@ impl Database {
         Ok(())
     }
 
-    /// The database follows nobody any more: its own stream begins, with this id. Nothing has changed after an error.
+    /// The database follows nobody any more: its own stream begins, with this id. The role has not changed after an error.
     pub(crate) fn take_lead(&self, id: Id) -> Result<(), String> {
         let journaling = &self.hub.dataset.journaling;
+        // The journal is off if the primary's dataset could not be loaded. A primary without it would acknowledge what a restart does not find.
+        if self.hub.config.snapshot().redis_files.appendonly && !persist::is_on(self) {
+            let _busy = self.files.busy.lock();
+            persist::begin(self).map_err(|why| format!("its journal cannot begin: {why}"))?;
+        }
         // Before the first write: after a crash, the old id must not name it.
         let mark = journaling.stream.mark();
         journaling.stream.change_id(id);
@@ -166,13 +171,6 @@ impl Database {
         self.follow_in_store(false);
         self.hub.clients.stale.store(false, Relaxed);
         self.replication.role.set(None);
-        // The journal is off if the primary's dataset could not be loaded.
-        if self.hub.config.snapshot().redis_files.appendonly && !persist::is_on(self) {
-            let _busy = self.files.busy.lock();
-            if let Err(why) = persist::begin(self) {
-                tracing::error!("database '{}' does not survive a restart: {why}", self.hub.name);
-            }
-        }
         journaling.set_read_only(false);
         Ok(())
     }

@@ -329,6 +329,25 @@ fn a_paused_database_refuses_commands_until_it_is_resumed() {
     assert_eq!(connect(port).run("PING"), "PONG");
 }
 
+/// RAM that a lower limit does not free, because nothing can leave, is not promised to another database.
+#[test]
+fn ram_that_is_held_beyond_a_lowered_limit_is_not_free() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_node, mut operator) = start(directory.path(), &[]);
+    let created = operator.run("create large 0 124 120");
+    let mut client = connect(created.parse().expect(&created));
+    // Halves when it is compressed, which is more than flash has room for.
+    let fill = "local n = tonumber(ARGV[1]) local t = {} for i = 1, 4096 do n = (n * 1103515245 + 12345) % 2147483648 t[i] = redis.sha1hex(n) end \
+                return redis.call('SET', ARGV[1], table.concat(t))";
+    for key in 1..=256 {
+        assert_eq!(client.run(&format!("EVAL \"{fill}\" 0 {key}")), "OK");
+    }
+    assert_eq!(operator.run("resize large 34 30"), "done");
+    let refused = operator.run("create far 0 9000000 8000000");
+    let takes = refused.split_once("+ large ").and_then(|(_, rest)| rest.split_once(" MB")).expect(&refused).0;
+    assert!(takes.parse::<f64>().unwrap() >= 36.0, "{refused}");
+}
+
 #[test]
 fn console_users_do_what_their_role_allows() {
     let directory = tempfile::tempdir().unwrap();
@@ -381,6 +400,53 @@ fn a_database_that_cannot_be_opened_does_not_affect_the_others() {
     assert_eq!(connect(second).run("PING"), "PONG");
     assert_eq!(operator.run("delete first"), "done");
     assert_eq!(operator.run("failed"), "");
+}
+
+/// A new database of the name once served the old dataset, and a deletion that had failed could not be asked for again.
+#[test]
+fn a_deletion_leaves_nothing_whether_the_database_is_open_or_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let (mut node, mut operator) = start(directory.path(), &[]);
+    let keep = |operator: &mut Operator, name: &str| {
+        let port: u16 = operator.run(&format!("keep {name} {} everysec", free_port())).parse().unwrap();
+        let mut client = connect(port);
+        assert_eq!(client.run("SET k old"), "OK");
+        assert_eq!(client.run("SAVE"), "OK");
+        port
+    };
+    let first = keep(&mut operator, "first");
+    keep(&mut operator, "second");
+    node.signal(libc::SIGTERM);
+    assert!(node.ended().success());
+    let _taken = std::net::TcpListener::bind(("127.0.0.1", first)).unwrap();
+    let (_node, mut operator) = start(directory.path(), &[]);
+    assert_eq!(operator.run("failed"), "first");
+
+    for (name, list) in [("first", "failed"), ("second", "names")] {
+        let (journal, log) = (
+            directory.path().join(name).join("flintkv.journal"),
+            directory.path().join("flash").join(format!("flintkv-{name}.log")),
+        );
+        assert!(journal.exists() && log.exists(), "{name}");
+        let mark = directory.path().join(format!("state/databases/{name}.restore"));
+        std::fs::write(&mark, "").unwrap();
+        std::fs::write(journal.join("manifest.new"), "a killed process has left this").unwrap();
+        // A directory with a file of somebody else stays.
+        let foreign = journal.join("foreign");
+        std::fs::write(&foreign, "").unwrap();
+        let refused = operator.run(&format!("delete {name}"));
+        assert!(refused.starts_with("error: ") && refused.contains("not empty"), "{refused}");
+        assert!(operator.run(list).contains(name), "{name}");
+        std::fs::remove_file(&foreign).unwrap();
+        assert_eq!(operator.run(&format!("delete {name}")), "done");
+        assert!(!operator.run(list).contains(name), "{name}");
+        assert!(!journal.exists() && !log.exists() && !mark.exists(), "{name}");
+        assert!(directory.path().join(name).join("dump.rdb.deleted").exists(), "{name}");
+        let port: u16 = operator.run(&format!("keep {name} {} everysec", free_port())).parse().unwrap();
+        let mut client = connect(port);
+        eventually("it is loaded", || client.info("persistence", "loading") == "0");
+        assert_eq!(client.run("GET k"), "(nil)", "{name}");
+    }
 }
 
 /// Twenty databases are filled beyond their RAM limits at the same time. Each keeps to its limit, and the process to

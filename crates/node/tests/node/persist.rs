@@ -4,11 +4,14 @@
 //! makes more rounds.
 
 use crate::common::{Client, Node, eventually, free_port, words};
+use flash::superblock::Superblock;
 use flintkv_tests::generator::Commands;
 use flintkv_tests::{Random, one_line};
+use journal::manifest::{self, Found};
 use resp::client::encode_command;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
@@ -486,6 +489,106 @@ fn a_checkpoint_counts_only_when_the_journal_is_durable_up_to_it() {
         assert_eq!(client.info_number("persistence", "journal_checkpoint_position"), position);
         assert!(client.info_number("persistence", "journal_durable_position") >= position);
     }
+}
+
+/// Once, a change that came during the recovery never reached the journal.
+#[test]
+fn a_change_of_appendfsync_while_the_dataset_is_loaded_holds() {
+    let directives = with(&[("appendfsync", "no")]);
+    let node = Node::start(&directives);
+    let (dir, journal) = (node.dir.clone(), folder(&node));
+    assert!(node.connect().send(b"SHUTDOWN\r\n").rest().is_empty());
+    drop(node);
+    // The load waits until somebody writes into this pipe.
+    let Ok(Found::Dataset(mut manifest)) = manifest::read(&journal) else { panic!("there is a dataset") };
+    let checkpoint = manifest.checkpoint.as_mut().unwrap();
+    let pipe = journal.join(&checkpoint.name);
+    let dump = fs::read(&pipe).unwrap();
+    fs::remove_file(&pipe).unwrap();
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    checkpoint.bytes = 0;
+    manifest::write(&journal, Some(&manifest)).unwrap();
+
+    let node = Node::start_in(&dir, None, &directives);
+    let mut client = node.connect();
+    assert_eq!(client.run("CONFIG SET appendfsync always"), "OK");
+    assert_eq!(client.info("persistence", "loading"), "1");
+    fs::write(&pipe, dump).unwrap();
+    let mut client = loaded(&node);
+    assert_eq!(client.run("SET key value"), "OK");
+    let position = client.info_number("persistence", "journal_position");
+    assert!(client.info_number("persistence", "journal_durable_position") >= position);
+}
+
+/// They once stayed after each kill.
+#[test]
+fn a_start_removes_the_temporary_files_of_a_killed_process() {
+    let node = Node::start(PERSISTENT);
+    // No process has a number beyond 2^22.
+    let left = ["temp-4194305.rdb", "temp-sync-4194305-17-0.rdb", "replica-4194305-17.tmp"];
+    let left = left.map(|name| node.dir.path().join(name));
+    left.iter().for_each(|file| fs::write(file, "").unwrap());
+    let node = kill(node, PERSISTENT);
+    loaded(&node);
+    assert!(!left.iter().any(|file| file.exists()));
+}
+
+/// Nothing can be written to the manifest while this is there.
+fn obstruct(journal: &Path) -> PathBuf {
+    let obstacle = journal.join("manifest.new");
+    fs::create_dir(&obstacle).unwrap();
+    obstacle
+}
+
+/// Each attempt once left a whole checkpoint there, until the disk was full.
+#[test]
+fn a_checkpoint_that_cannot_be_named_is_removed() {
+    for flash in [&[][..], COLD] {
+        let node = Node::start(&with(flash));
+        let mut client = node.connect();
+        assert_eq!(client.run("SET key value"), "OK");
+        let checkpoints = || {
+            let names = fs::read_dir(folder(&node)).unwrap().map(|file| file.unwrap().file_name());
+            let mut names: Vec<_> = names.filter(|name| name.to_str().unwrap().starts_with("base")).collect();
+            names.sort();
+            names
+        };
+        let (before, obstacle) = (checkpoints(), obstruct(&folder(&node)));
+        for _ in 0..2 {
+            client.run("BGREWRITEAOF");
+            eventually("it has ended", || client.info("persistence", "aof_rewrite_in_progress") == "0");
+            assert_eq!(client.info("persistence", "aof_last_bgrewrite_status"), "err");
+            assert_eq!(checkpoints(), before);
+        }
+        fs::remove_dir(obstacle).unwrap();
+        client.run("BGREWRITEAOF");
+        eventually("there is a new checkpoint", || client.info("persistence", "aof_rewrites") == "1");
+        assert_eq!(checkpoints().len(), before.len());
+        let node = kill(node, &with(flash));
+        assert_eq!(loaded(&node).run("GET key"), "\"value\"");
+    }
+}
+
+/// The flash files once counted no more as a part of the dataset, which was there still.
+#[test]
+fn an_end_of_persistence_that_cannot_be_written_changes_nothing() {
+    let flash = tempfile::tempdir().unwrap();
+    let flash_path = ("flash-path", flash.path().to_str().unwrap());
+    let directives = with(&[flash_path, ("memory-limit", "100mb"), ("ram-limit", "40mb")]);
+    let node = Node::start(&directives);
+    let mut client = node.connect();
+    assert_eq!(client.run("SET key value"), "OK");
+    let log = fs::read_dir(flash.path()).unwrap().next().unwrap().unwrap().path();
+    let is_kept = || Superblock::newest(&fs::read(&log).unwrap()).unwrap().is_kept;
+    assert!(is_kept());
+    let obstacle = obstruct(&folder(&node));
+    let refused = client.run("CONFIG SET appendonly no");
+    assert!(refused.contains("manifest"), "{refused}");
+    assert!(is_kept());
+    assert_eq!(client.run("SET later 1"), "OK");
+    fs::remove_dir(obstacle).unwrap();
+    let node = kill(node, &directives);
+    assert_eq!(loaded(&node).run("MGET key later"), "1) \"value\"\n2) \"1\"");
 }
 
 /// What a replay reads from flash takes longer than its records, and counts until a checkpoint has it.

@@ -177,3 +177,47 @@ fn a_moment_that_cannot_be_reached_is_refused_with_its_reason() {
     let why = operator.run(&format!("restore copy 1 none default {}", moment(&mut client)));
     assert!(why.contains("has no archived journal after the backup"), "{why}");
 }
+
+/// What a replica repeats has no time in its journal. Once, all of it was restored, whatever the moment was.
+#[test]
+fn between_two_copies_of_a_replicas_journal_no_moment_comes_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let (node, mut operator) = start(directory.path(), ARCHIVED);
+    let primary = crate::common::Node::start(&[]);
+    let (mut client, mut of_primary) = (node.connect(), primary.connect());
+    assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port)), "OK");
+    let mut write = |value: &str, client: &mut Client| {
+        of_primary.run(&format!("SET k {value}"));
+        eventually("it has arrived", || client.run("GET k") == format!("\"{value}\""));
+        moment(client)
+    };
+    write("0", &mut client);
+    assert_eq!(operator.run("backup default default/one 12"), "default/one 1");
+    let between_ms = write("1", &mut client);
+    write("2", &mut client);
+    // All records up to here are copied now.
+    rewrite(&mut client);
+    let whole_ms = stretch_ms(directory.path());
+    write("3", &mut client);
+    rewrite(&mut client);
+
+    let port = restored(&mut operator, "whole", "default", whole_ms);
+    assert_eq!(connect(port).run("GET k"), "\"2\"");
+    restore(&mut operator, "between", "none", &format!("default {between_ms}"));
+    let mut why = String::new();
+    eventually("the restore fails", || {
+        why = operator.run("restore between");
+        why.contains("that a replica has repeated")
+    });
+    let (_, last) = why.rsplit_once("that can be restored is ").unwrap();
+    let first_ms = base::time::parse_instant(last).unwrap();
+    assert_eq!(operator.run("delete between"), "done");
+    let port = restored(&mut operator, "first", "default", first_ms);
+    assert_eq!(connect(port).run("GET k"), "\"0\"");
+}
+
+/// Up to when the archive has everything.
+fn stretch_ms(directory: &Path) -> u64 {
+    let names = archived(directory).into_iter().map(|file| file.file_stem().unwrap().to_str().unwrap().to_owned());
+    names.filter_map(|name| name.rsplit_once('-')?.1.parse().ok()).max().unwrap()
+}

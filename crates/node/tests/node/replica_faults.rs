@@ -471,6 +471,56 @@ fn in_pieces() -> (u16, std::sync::mpsc::Sender<&'static [u8]>) {
     (port, sender)
 }
 
+/// Version 12, without a key and without a checksum; the stream follows.
+const EMPTY_DUMP: &[u8] = b"$18\r\nREDIS0012\xff\0\0\0\0\0\0\0\0$0\r\n";
+
+/// The journal has the primary's commands as they came. Once, one that a newer Redis has kept the dataset from being loaded again.
+#[test]
+fn a_command_that_has_failed_here_does_not_keep_the_dataset_from_coming_back() {
+    let directives = [QUIET, &[("appendonly", "yes")]].concat();
+    let replica = node(&directives);
+    let mut client = replica.connect();
+    let (port, sender) = in_pieces();
+    assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {port}")), "OK");
+    let transaction = b"*1\r\n$5\r\nMULTI\r\n*2\r\n$6\r\nNOSUCH\r\n$1\r\n2\r\n*3\r\n$3\r\nSET\r\n$4\r\nlost\r\n$1\r\n1\r\n*1\r\n$4\r\nEXEC\r\n";
+    for piece in [EMPTY_DUMP, b"*1\r\n$6\r\nNOSUCH\r\n", transaction, b"*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$1\r\n1\r\n"] {
+        sender.send(piece).unwrap();
+    }
+    eventually("it has everything", || client.run("GET k") == "\"1\"");
+    // Both commands, and the transaction.
+    eventually("its errors are counted", || number(&mut client, "replica_failed_commands") == 3);
+    assert_eq!(client.run("REPLICAOF NO ONE"), "OK");
+    assert_eq!(client.run("SET own 1"), "OK");
+    let replica = persist::kill(replica, &directives);
+    let mut client = persist::loaded(&replica);
+    assert_eq!(client.run("MGET k own lost"), "1) \"1\"\n2) \"1\"\n3) (nil)");
+    let said = "a command that the primary has run fails here, so the datasets may differ: ";
+    assert_eq!(replica.log().matches(said).count(), 6, "in both runs: {}", replica.log());
+}
+
+/// Once, it became a primary without a journal, and what it acknowledged was gone after a restart.
+#[test]
+fn a_replica_whose_journal_cannot_begin_is_not_promoted() {
+    let directives = [QUIET, &[("appendonly", "yes")]].concat();
+    let (primary, replica) = (node(&[]), node(&directives));
+    let mut client = replica.connect();
+    // No checkpoint can be written while this is there.
+    let obstacle = persist::folder(&replica).join("base.new");
+    std::fs::create_dir_all(obstacle.join("x")).unwrap();
+    assert_eq!(client.run(&format!("REPLICAOF 127.0.0.1 {}", primary.port)), "OK");
+    eventually("its journal has ended, and none begins", || client.info("persistence", "aof_enabled") == "0");
+    eventually("the link is down", || client.info("replication", "master_link_status") == "down");
+    let refused = client.run("REPLICAOF NO ONE");
+    assert!(refused.contains("its journal cannot begin: "), "{refused}");
+    assert_eq!(client.info("replication", "role"), "slave");
+    assert_eq!(client.run("SET k 1"), "(error) READONLY You can't write against a read only replica.");
+    std::fs::remove_dir_all(obstacle).unwrap();
+    assert_eq!(client.run("REPLICAOF NO ONE"), "OK");
+    assert_eq!(client.run("SET k 1"), "OK");
+    let replica = persist::kill(replica, &directives);
+    assert_eq!(persist::loaded(&replica).run("GET k"), "\"1\"");
+}
+
 #[test]
 fn a_dataset_that_comes_in_pieces_counts_when_it_is_whole() {
     // Two keys of database 0 and the end, without a checksum.
