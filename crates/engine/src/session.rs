@@ -445,8 +445,13 @@ impl Connection {
         let Some(work) = &mut self.work else { return Ok(()) };
         work.drop_sent();
         let unsent = work.unsent().len();
-        let limit = &self.worker.config_snapshot().config.output_limit_normal;
         self.client_info.output_bytes.store(unsent, Relaxed);
+        if self.session.repeats {
+            // The limits are for clients. The node reads these replies itself, and must not lose the connection through them.
+            self.update_charge();
+            return Ok(());
+        }
+        let limit = &self.worker.config_snapshot().config.output_limit_normal;
         if limit.soft_bytes == 0 || (unsent as u64) < limit.soft_bytes {
             self.client_info.soft_since_ms.store(0, Relaxed);
         } else if self.client_info.soft_since_ms.load(Relaxed) == 0 {
@@ -526,11 +531,6 @@ pub fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) 
     }
 }
 
-fn io_end(error: io::Error) -> End {
-    End::Io(error.to_string())
-}
-
-impl Drop for Connection {
 /// Where the reply has an error: it is one itself, or it is EXEC's, and a command of the transaction has failed.
 fn first_error(reply: &[u8]) -> Option<Range<usize>> {
     match reply.first() {
@@ -548,6 +548,11 @@ fn first_error(reply: &[u8]) -> Option<Range<usize>> {
     None
 }
 
+fn io_end(error: io::Error) -> End {
+    End::Io(error.to_string())
+}
+
+impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(work) = &mut self.work {
             let mut lane = self.worker.lane();

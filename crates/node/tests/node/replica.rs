@@ -849,3 +849,18 @@ fn a_recovery_copies_a_set_that_the_ram_does_not_leave_room_for() {
         assert_eq!(client.run("SCARD copy"), "(integer) 30000", "{lines:?}");
     }
 }
+
+/// The replies of what a replica applies count for no client. A script's writes ended the replica's own connection, and it took the whole
+/// dataset anew, again and again.
+#[test]
+fn the_limits_of_clients_output_do_not_end_what_a_replica_applies() {
+    let nodes = [node(&[]), node(&[("client-output-buffer-limit", "normal 1mb 0 0")])];
+    let [mut primary, mut replica] = [nodes[0].connect(), nodes[1].connect()];
+    follow(&mut replica, nodes[0].port);
+    assert_eq!(primary.words(&[b"SET", b"large", &vec![b'v'; 3 << 20]]), "OK");
+    let script = "for n = 1, 300000 do redis.call('SET', KEYS[1], n) end return 1";
+    assert_eq!(primary.words(&[b"EVAL", script.as_bytes(), b"1", b"k"]), "(integer) 1");
+    has_everything(&mut primary, &mut replica);
+    are_same(&mut primary, &mut replica);
+    assert_eq!(primary.info("stats", "sync_full"), "1");
+}
