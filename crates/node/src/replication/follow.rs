@@ -803,11 +803,12 @@ impl Link {
                 self.acknowledge(wire, &mut reports)?;
             }
             while pending.read(&mut input)? {
-                let applied = applier.apply(&input).map_err(Ended::Apply)?;
+                let applied = applier.apply(&input, &may_wait).map_err(Ended::Apply)?;
                 input.drain(..applied.bytes);
                 reports.note(&applied);
                 if let Some(why) = applied.full {
-                    return Err(Ended::Full(why));
+        let may_wait = |waited| self.may_wait(waited);
+                    return self.is_full(why);
                 }
                 if self.following.command() != FollowerCommand::Promote {
                     self.acknowledge_if_due(wire, &mut reports)?;
@@ -819,11 +820,11 @@ impl Link {
             wire.put_back(input);
         }
         loop {
-            let applied = applier.apply(wire.input()).map_err(Ended::Apply)?;
+            let applied = applier.apply(wire.input(), &may_wait).map_err(Ended::Apply)?;
             wire.used(applied.bytes);
             reports.note(&applied);
             if let Some(why) = applied.full {
-                return Err(Ended::Full(why));
+                return self.is_full(why);
             }
             if wire.input().is_empty() && (applied.bytes > 0 || is_new) {
                 super::full::goes_on(&self.database, &self.following);
@@ -852,7 +853,21 @@ impl Link {
                 break;
             }
         }
-        applier.apply(wire.input()).map(drop).map_err(Ended::Apply)
+        applier.apply(wire.input(), &|waited| self.may_wait(waited)).map(drop).map_err(Ended::Apply)
+    /// Whether what has arrived may wait so long for room in the journal. A promotion does not wait for a device that is full.
+    fn may_wait(&self, waited: Duration) -> bool {
+        match self.following.command() {
+            FollowerCommand::GoOn => !self.is_over(),
+            FollowerCommand::Stop => false,
+            FollowerCommand::Promote => waited < DRAIN_TIMEOUT && !self.database.hub.is_closing.load(Relaxed),
+        }
+    }
+
+    /// There is no room for the stream's next command. Whoever ends the thread did not wait for room.
+    fn is_full(&self, why: &'static str) -> Result<(), Ended> {
+        if self.is_over() { Ok(()) } else { Err(Ended::Full(why)) }
+    }
+
     }
 
     fn acknowledge_if_due(&self, wire: &mut Wire, reports: &mut Reports) -> Result<(), Ended> {
