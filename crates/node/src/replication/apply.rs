@@ -178,7 +178,8 @@ impl<'d> Applier<'d> {
         sent.map_err(|Broken| None)
     }
 
-    /// Waits while the journal's device is behind. False: it may not wait longer.
+    /// Waits while the journal's device is behind, and while only a checkpoint can make room: what holds back a checkpoint must not wait for
+    /// it, and nothing is under way here. False: it may not wait longer.
     fn wait_for_room(&self, may_wait: &dyn Fn(Duration) -> bool) -> Result<bool, String> {
         let begun = Instant::now();
         loop {
@@ -187,7 +188,7 @@ impl<'d> Applier<'d> {
             if let Some(why) = log.failed() {
                 return Err(format!("the journal cannot be written: {why}"));
             }
-            if !log.is_behind() {
+            if !log.is_behind() && !self.database.shard.store.waits_for_checkpoint() {
                 return Ok(true);
             }
             if !may_wait(begun.elapsed()) {
