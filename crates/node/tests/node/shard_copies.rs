@@ -752,6 +752,33 @@ fn a_copy_that_dies_while_it_is_promoted_loses_nothing() {
     }
 }
 
+/// It asked for the stream of its own epoch, which no other copy knows.
+#[test]
+fn a_copy_that_took_an_epoch_in_which_nobody_followed_needs_no_whole_dataset() {
+    let mut shard = shard("everysec", "sync 1");
+    shard.is_whole(&[0, 1, 2]);
+    let (mut client, _) = shard.connect(0);
+    for value in 1..=50 {
+        assert_eq!(client.run(&format!("RPUSH list {value}")), format!("(integer) {value}"));
+    }
+    shard.kill(0);
+    // The third copy does not hear of the second one's epoch.
+    shard.away = vec![2];
+    shard.name(1);
+    shard.until("the second takes the epoch", |shard| shard.is(1, "serves false"));
+    shard.away = vec![1];
+    shard.name(2);
+    let second = shard.standing(1).me;
+    shard.record.in_sync.push(second);
+    shard.record.in_sync.sort_by_key(|member| member.copy);
+    shard.until("the third takes the epoch", |shard| shard.is(2, "serves false"));
+    shard.away = Vec::new();
+    shard.is_whole(&[1, 2]);
+    assert_eq!(client_of(&mut shard, 2).info("stats", "sync_full"), "0");
+    let (mut client, _) = shard.connect(2);
+    assert_eq!(client.run("RPUSH list 51"), "(integer) 51");
+}
+
 /// Its file system is full. It went on acknowledging heartbeats, so every write of the shard waited for it, and nothing ended it.
 #[test]
 fn a_copy_whose_journal_has_no_room_leaves_the_set_and_can_be_closed() {
