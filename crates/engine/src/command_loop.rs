@@ -383,7 +383,8 @@ fn run<const PROXY: bool>(connection: &mut Connection) -> Result<Option<Wait>, E
             may_take_fast_path = route::may_take_fast_path(worker, session);
         }
         if work.output.len() > full_bytes {
-            if work.output.len() > snapshot.output_bytes_max {
+            // The limit is for clients. What repeats commands reads their replies.
+            if work.output.len() > snapshot.output_bytes_max && !session.repeats {
                 stats.output_limit_closed.add(1);
                 break Err(End::OutputLimit);
             }

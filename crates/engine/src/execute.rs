@@ -97,8 +97,13 @@ pub fn execute<'a, T>(
     };
     let Call { row, name, args, keys, .. } = call;
     let mut ks = Keyspace::new(held, session.db, now_ms, !session.no_touch, resume);
-    if session.rerun.is_some_and(Rerun::expires_nothing) {
-        ks.expire_nothing();
+    if let Some(rerun) = session.rerun {
+        if rerun.expires_nothing() {
+            ks.expire_nothing();
+        }
+        if rerun.has_room() {
+            ks.take_whole();
+        }
     }
     let out = Out::new(output, session.proto);
     let mut locked = Locked { cx: Cx { args, keys, ks, out, session, settings, server }, row, name };
@@ -266,7 +271,13 @@ pub fn inside_by(
         let error = ks.resume.failed.clone().expect("it was looked at");
         ks.resume.clear();
         lose(around, session, ks, command, args, keys, &error, output);
-        ks.resume.failed = Some(error);
+        // The thread that applies the primary's stream counts this error as a failed command. A recovery goes on.
+        if session.rerun == Some(Rerun::Primary) {
+            ks.resume.failed = Some(error);
+        } else {
+            Out::new(output, session.proto).ok();
+            result = Ok(());
+        }
     }
     if session.tracking.is_some() {
         follow(worker, session, command, keys, &result);

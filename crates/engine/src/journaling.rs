@@ -319,12 +319,17 @@ impl Journaling {
         self.stream.is_on() && !self.stream.follows()
     }
 
-    /// PING, REPLCONF GETACK and messages: bytes of the stream that change nothing.
+    /// PING, REPLCONF GETACK and messages: bytes of the stream that change nothing. A copy that is closed adds none, because the next
+    /// primary would not have them.
     pub fn keep_for_replicas(&self, words: &[&[u8]], now_ms: u64) {
         if self.has_replicas_to_tell() {
             let mut message = Vec::new();
             resp::client::encode_command(words, &mut message);
             let Some(mut addition) = self.stream.addition() else { return };
+            // Asked under the stream's lock: see [`Serving::handover`].
+            if self.serving.is_on() && !self.serving.is_open() {
+                return;
+            }
             self.append_to_log(addition.db(), now_ms, &message);
             addition.push_message(&message);
         }

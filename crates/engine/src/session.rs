@@ -15,8 +15,10 @@ use crate::worker::Worker;
 use commands::host::Space;
 use commands::session::{Reply, Session};
 use resp::Out;
+use resp::client::skip;
 use std::future::poll_fn;
 use std::io;
+use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -443,8 +445,13 @@ impl Connection {
         let Some(work) = &mut self.work else { return Ok(()) };
         work.drop_sent();
         let unsent = work.unsent().len();
-        let limit = &self.worker.config_snapshot().config.output_limit_normal;
         self.client_info.output_bytes.store(unsent, Relaxed);
+        if self.session.repeats {
+            // The limits are for clients. The node reads these replies itself, and must not lose the connection through them.
+            self.update_charge();
+            return Ok(());
+        }
+        let limit = &self.worker.config_snapshot().config.output_limit_normal;
         if limit.soft_bytes == 0 || (unsent as u64) < limit.soft_bytes {
             self.client_info.soft_since_ms.store(0, Relaxed);
         } else if self.client_info.soft_since_ms.load(Relaxed) == 0 {
@@ -506,10 +513,14 @@ impl Connection {
     }
 }
 
-/// Drops the reply for CLIENT REPLY OFF and SKIP, and one that is no error for who wants errors only.
+/// Drops the reply for CLIENT REPLY OFF and SKIP. For who wants errors only, an error is left of it, if it is one or has one in it.
 #[cold]
 pub fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) {
-    if session.reply == Reply::Errors && output.get(reply_from) == Some(&b'-') {
+    if session.reply == Reply::Errors
+        && let Some(error) = first_error(&output[reply_from..])
+    {
+        output.truncate(reply_from + error.end);
+        output.drain(reply_from..reply_from + error.start);
         return;
     }
     output.truncate(reply_from);
@@ -518,6 +529,23 @@ pub fn withhold(session: &mut Session, output: &mut Vec<u8>, reply_from: usize) 
         Reply::Skip => session.reply = Reply::On,
         Reply::On | Reply::Off | Reply::Errors => {}
     }
+}
+
+/// Where the reply has an error: it is one itself, or it is EXEC's, and a command of the transaction has failed.
+fn first_error(reply: &[u8]) -> Option<Range<usize>> {
+    match reply.first() {
+        Some(b'-') => return Some(0..reply.len()),
+        Some(b'*') => {}
+        _ => return None,
+    }
+    let mut at = reply.iter().position(|&byte| byte == b'\n')? + 1;
+    while let Ok(Some(part)) = skip(&reply[at..]) {
+        if reply[at] == b'-' {
+            return Some(at..at + part.consumed);
+        }
+        at += part.consumed;
+    }
+    None
 }
 
 fn io_end(error: io::Error) -> End {
@@ -548,5 +576,29 @@ impl Drop for Connection {
         // Before the socket closes: every descriptor in the register is open.
         self.worker.hub.clients.remove(&self.client_info);
         self.worker.connection_ended();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What had failed within a transaction of a journal was left out without a word.
+    #[test]
+    fn who_wants_errors_only_gets_those_of_a_transaction_too() {
+        let mut session = Session::new(1, true, true);
+        session.reply = Reply::Errors;
+        for (reply, left) in [
+            ("+OK\r\n", ""),
+            ("-ERR a\r\n", "-ERR a\r\n"),
+            ("*0\r\n", ""),
+            ("*2\r\n:1\r\n+OK\r\n", ""),
+            ("*3\r\n$1\r\n-\r\n-ERR b\r\n-ERR c\r\n", "-ERR b\r\n"),
+            ("$4\r\n-ERR\r\n", ""),
+        ] {
+            let mut output = format!("+before\r\n{reply}").into_bytes();
+            withhold(&mut session, &mut output, 9);
+            assert_eq!(String::from_utf8(output).unwrap(), format!("+before\r\n{left}"));
+        }
     }
 }

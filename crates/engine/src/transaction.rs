@@ -298,6 +298,29 @@ fn unchanged_at_once(ks: &mut Keyspace<'_>, session: &Session, watches: &Watches
     unchanged
 }
 
+/// Runs the commands of a transaction that has run elsewhere, or earlier. Its reply has the errors only: nobody reads more of it, no limit
+/// of clients may end it, and it may have more commands than there is memory for their replies.
+fn repeat_steps(
+    around: &Around<'_>,
+    session: &mut Session,
+    ks: &mut Keyspace<'_>,
+    steps: &[Step<'_>],
+    all: &[Key<'_>],
+    output: &mut Vec<u8>,
+) {
+    let (mut errors, mut count) = (Vec::new(), 0);
+    for step in steps {
+        let reply_from = errors.len();
+        run_step(around, session, ks, step, &all[step.keys.clone()], &mut errors);
+        match errors.get(reply_from) {
+            Some(b'-') => count += 1,
+            _ => errors.truncate(reply_from),
+        }
+    }
+    Out::new(output, session.proto).array(count);
+    output.extend_from_slice(&errors);
+}
+
 /// Nothing stops a transaction that has started. If a command fails, its error is its reply, and the other commands
 /// still run.
 fn run_steps(
@@ -308,6 +331,10 @@ fn run_steps(
     all: &[Key<'_>],
     output: &mut Vec<u8>,
 ) -> Result<(), Halt> {
+    if session.repeats {
+        repeat_steps(around, session, ks, steps, all, output);
+        return Ok(());
+    }
     let &Around { worker, snapshot, client_info, .. } = around;
     let (reply_from, held) = (output.len(), client_info.held_bytes.load(Relaxed));
     let mut full_bytes = output.len() + FREE_BYTES;

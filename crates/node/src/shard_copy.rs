@@ -555,7 +555,7 @@ impl ShardCopy {
     }
 
     /// The next step of a handover, if the copy was asked for one. True: it is under way.
-    fn go_on_handing_over(&self, term: &Term, number: u64, end: impl Fn() -> u64) -> bool {
+    fn go_on_handing_over(&self, term: &Term, number: u64) -> bool {
         let serving = self.serving();
         let (to, is_begun) = {
             let shared = self.shared.lock();
@@ -572,11 +572,11 @@ impl ShardCopy {
             self.database.set_owned(|_| false);
             self.change_handover(number, |handover| handover.is_begun = true);
         }
-        let why = match serving.handover(end()) {
+        let was_open = serving.is_open();
+        let why = match serving.handover(&self.journaling().stream) {
             Handover::Waits => return true,
             Handover::Ready(_) => {
-                if serving.is_open() {
-                    serving.settle();
+                if was_open {
                     self.journaling().wake_replies();
                     self.change_handover(number, |handover| handover.is_ready = true);
                     self.promises.changed();
@@ -621,7 +621,7 @@ impl ShardCopy {
         };
         let (serving, stream) = (self.serving(), &self.journaling().stream);
         let end = || stream.mark().map_or(0, |mark| mark.offset);
-        let hands_over = self.go_on_handing_over(&term, number, end);
+        let hands_over = self.go_on_handing_over(&term, number);
         let (has_lease, is_open) = (serving.has_lease(), serving.is_open());
         if has_lease && !is_open {
             if hands_over {

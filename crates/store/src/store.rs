@@ -583,10 +583,20 @@ impl Store {
     pub fn admission(&self) -> Admission {
         match self.tier.admission(&self.arena) {
             // During a replay the replaying thread itself takes the checkpoint that frees segments, so it must not wait
-            // for it here. Until then RAM takes the values that wait for flash.
-            Admission::Slow if self.is_replaying.load(Relaxed) && self.is_short_of_segments() => Admission::Open,
+            // for it here. Until then RAM takes the values that wait for flash. A replica's checkpoint waits for the commands of the
+            // primary that are under way; before the next ones, the replica asks `waits_for_checkpoint`.
+            Admission::Slow if self.repeats() && self.is_short_of_segments() => Admission::Open,
             admission => admission,
         }
+    }
+
+    fn repeats(&self) -> bool {
+        self.is_replaying.load(Relaxed) || self.follows()
+    }
+
+    /// Whether only a checkpoint can make room for more, because it frees the segments that values in RAM wait for.
+    pub fn waits_for_checkpoint(&self) -> bool {
+        self.tier.admission(&self.arena) == Admission::Slow && self.is_short_of_segments()
     }
 
     // --- memory beside the objects that clients borrow ---

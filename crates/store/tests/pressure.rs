@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use store::counters::Counter;
-use store::{Codec, DumpError, Dumper, FlashConfig, Lane, PartReader, Policy, Value, Visited};
+use store::{Admission, Codec, DumpError, Dumper, FlashConfig, Lane, PartReader, Policy, Value, Visited};
 
 const RAM: u64 = 600 << 10;
 /// While the live data takes a smaller share of the usable flash, no write is refused.
@@ -527,6 +527,30 @@ fn overwrites_below_the_limit_of_live_data_never_jam() {
     assert!(stats[Counter::FlashWriteBytes] > 40 << 20 && stats.flash_live_bytes < LIMIT, "{stats:#?}");
     node.store.set_quarantine(false);
     assert_all_free_after_a_flush(&mut node, "overwrites");
+}
+
+/// A replica's checkpoint waits for the commands of the primary that run, so they do not wait for the checkpoint. The next ones do.
+#[test]
+fn what_a_replica_applies_does_not_wait_for_a_checkpoint() {
+    let mut node = Node::with(97, RAM, 12 << 20, Codec::None, Policy::NoEviction, 2, 1);
+    node.store.set_quarantine(true);
+    let mut random = Random(97);
+    let mut step = 0;
+    while !node.store.waits_for_checkpoint() {
+        let value = noise(&mut random, 990);
+        set(&mut node, random.below(3_000), &value, None);
+        idle(&mut node, 1);
+        step += 1;
+        assert!(step < 60_000, "{:#?}", node.store.stats());
+    }
+    assert_eq!(node.store.admission(), Admission::Slow);
+    node.store.set_follows(true);
+    assert_eq!(node.store.admission(), Admission::Open);
+    assert!(node.store.waits_for_checkpoint());
+    let cut = node.store.checkpoint_cut();
+    node.store.checkpoint_durable(cut);
+    idle(&mut node, 200);
+    assert!(!node.store.waits_for_checkpoint(), "{:#?}", node.store.stats());
 }
 
 /// A checkpoint costs the same however few segments it frees. Once these were eight at most, so that a large log needed one for each few

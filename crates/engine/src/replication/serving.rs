@@ -3,7 +3,7 @@
 //!
 //! Replies read atomic numbers only. Whoever moves the state machine publishes them under its lock.
 
-use super::BootClock;
+use super::{BootClock, Stream};
 use cluster::failover::{Acknowledgement, Handover, Heartbeat, Hindrance, Primary};
 use cluster::ids::{CopyNumber, Epoch};
 use cluster::records::Member;
@@ -195,7 +195,7 @@ impl Serving {
 
     /// No stripe is owned any more, and every reply so far may leave, however long it takes until it does: another copy serves only after
     /// this, and has what they show.
-    pub fn settle(&self) {
+    fn settle(&self) {
         let term = self.term();
         assert!(is_of_owner(term), "it is open");
         self.settled.store(term, SeqCst);
@@ -310,10 +310,18 @@ impl Serving {
         begun
     }
 
-    /// See [`Primary::handover`].
-    pub fn handover(&self, end: u64) -> Handover {
+    /// See [`Primary::handover`]. If the other copy has everything, this one is settled before a message for replicas is added to the
+    /// stream: it would be ahead of the other one.
+    pub fn handover(&self, stream: &Stream) -> Handover {
         let mut state = self.state.lock();
-        state.as_mut().map_or(Handover::None, |state| state.primary.handover(end, self.now_ms()))
+        let Some(ServingState { primary, .. }) = state.as_mut() else { return Handover::None };
+        stream.with_mark(|mark| {
+            let handover = primary.handover(mark.map_or(0, |mark| mark.offset), self.now_ms());
+            if matches!(handover, Handover::Ready(_)) && self.is_open() {
+                self.settle();
+            }
+            handover
+        })
     }
 
     /// What is recorded for this epoch.
@@ -342,8 +350,11 @@ impl Serving {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Journaling;
+    use crate::replication::new_id;
     use cluster::ids::Incarnation;
     use cluster::records::Unknown;
+    use journal::Mark;
     use std::sync::Arc;
 
     fn member(copy: u32) -> Member {
@@ -453,10 +464,12 @@ mod tests {
         let (serving, clock) = pair(true);
         let (before, ahead) = (seen(&serving, 100), seen(&serving, 101));
         serving.hand_over(CopyNumber(1)).unwrap();
-        assert_eq!(serving.handover(101), Handover::Waits);
+        let stream = Stream::default();
+        stream.prepare(Mark { id: new_id(), second: None, offset: 101, db: None }, 0, None);
+        assert_eq!(serving.handover(&stream), Handover::Waits);
         assert!(serving.hear(&member(1), &says(101, 0)));
-        assert_eq!(serving.handover(101), Handover::Ready(CopyNumber(1)));
-        serving.settle();
+        assert_eq!(serving.handover(&stream), Handover::Ready(CopyNumber(1)));
+        assert!(!serving.is_open());
         // A batch that was running then, and one behind it.
         let (mut output, closed) = (Seen::default(), seen(&serving, 101));
         output.add(before, closed);
@@ -472,6 +485,44 @@ mod tests {
         let next = seen(&serving, 7);
         serving.close();
         assert!(serving.has_ended(next) && !serving.allows(next), "this term was not settled");
+    }
+
+    /// The digests of a comparison, and a PING, made a primary that had just handed over one that was ahead of the next primary.
+    #[test]
+    fn no_message_is_added_behind_the_offset_at_which_a_copy_has_handed_over() {
+        for _ in 0..200 {
+            let journaling = Journaling::default();
+            let (serving, stream) = (&journaling.serving, &journaling.stream);
+            stream.prepare(Mark { id: new_id(), second: None, offset: 100, db: None }, 0, None);
+            stream.turn_on();
+            serving.turn_on(BootClock::Set(Arc::new(AtomicU64::new(1_000))), Box::new(|| ()));
+            serving.begin(Epoch::FIRST, member(0), &[member(0), member(1)], true, 1);
+            serving.open();
+            let heartbeat = serving.heartbeat(None).unwrap();
+            journaling.keep_for_replicas(&[b"PING"], 0);
+            assert!(stream.offset() > 100);
+            let _ = serving.hear(&member(1), &says(100, heartbeat.number));
+            serving.hand_over(CopyNumber(1)).unwrap();
+            let has_handed_over = AtomicBool::new(false);
+            let acknowledged = std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while !has_handed_over.load(Relaxed) {
+                        journaling.keep_for_replicas(&[b"PING"], 0);
+                    }
+                    journaling.keep_for_replicas(&[b"PING"], 0);
+                });
+                loop {
+                    let received = stream.offset();
+                    let _ = serving.hear(&member(1), &says(received, heartbeat.number));
+                    if serving.handover(stream) != Handover::Waits {
+                        has_handed_over.store(true, Relaxed);
+                        break received;
+                    }
+                }
+            });
+            assert!(!serving.is_open());
+            assert_eq!(stream.offset(), acknowledged);
+        }
     }
 
     /// What is acknowledged without the new copy lies before the end that is read.

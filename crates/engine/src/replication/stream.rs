@@ -113,6 +113,12 @@ impl Stream {
         self.with(|state| state.mark)
     }
 
+    /// Calls with the mark, and returns the answer. Nothing is added meanwhile, not even a message, for which no stripe is locked.
+    pub fn with_mark<T>(&self, ask: impl FnOnce(Option<Mark>) -> T) -> T {
+        let state = self.state.lock();
+        ask(state.as_ref().map(|state| state.mark))
+    }
+
     /// The offsets whose bytes can be read.
     pub fn backlog(&self) -> Range<u64> {
         self.with(|state| state.backlog.range()).unwrap_or(0..0)
@@ -379,6 +385,23 @@ mod tests {
         assert_eq!(stream.backlog().start, 0);
         stream.close();
         writer.join().unwrap();
+    }
+
+    /// A message between a checkpoint's position of the journal and its place in the stream was in one of both only.
+    #[test]
+    fn nothing_is_added_while_somebody_asks_with_the_mark() {
+        let stream = Arc::new(Stream::default());
+        stream.prepare(begin(0), 0, None);
+        stream.turn_on();
+        let adds = Arc::clone(&stream);
+        let adding = std::thread::spawn(move || {
+            (0..200_000).for_each(|_| adds.addition().unwrap().push_message(b"*1\r\n$4\r\nPING\r\n"));
+        });
+        while !adding.is_finished() {
+            let (mark, offset) = stream.with_mark(|mark| (mark.unwrap(), stream.offset()));
+            assert_eq!(mark.offset, offset);
+        }
+        adding.join().unwrap();
     }
 
     #[test]

@@ -75,7 +75,11 @@ pub fn write(database: &Database, folder: &Path, log: &Log, at_cut: &dyn Fn() ->
     clean(database);
     let applied = AtCut::new(database);
     let changed = || database.shard.store.changed_on_flash();
-    let at = || At { position: at_cut(), changed: changed(), stream: applied.mark() };
+    let at = || {
+        let (position, mark) = database.hub.dataset.journaling.stream.with_mark(|mark| (at_cut(), mark));
+        // Where there is a stream, the primary's goes on from here.
+        At { position, changed: changed(), stream: applied.mark().and(mark) }
+    };
     let written = write_files(database, folder, &at)?;
     // The next start replays the journal from this position, so the journal must be durable up to it.
     match log.make_durable(written.at.position) {

@@ -8,8 +8,8 @@ use crate::role::NOTHING_APPLIES;
 use engine::replication::Stream;
 use parking_lot::MutexGuard;
 use resp::{Args, Limits, Parsed, Progress, ProtocolError, Source, Span, parse};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-use std::time::Duration;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 use store::Admission;
 
 /// The primary has accepted its commands.
@@ -17,6 +17,8 @@ const LIMITS: Limits =
     Limits { bulk_bytes_max: u32::MAX as usize, args_count_max: u32::MAX as usize, ..Limits::DEFAULT };
 /// After so many bytes of commands, the applier waits until the dataset agrees with the stream.
 const PORTION_BYTES: usize = 256 << 10;
+/// Why a command has no room that the store would take.
+pub const NO_ROOM: &str = "its journal has no room, or only a checkpoint can make some";
 
 pub struct Applier<'d> {
     database: &'d Database,
@@ -81,10 +83,16 @@ impl<'d> Applier<'d> {
 
     /// Applies the whole commands at the beginning of the input, as far as there is room, and waits until they have run. The next call must
     /// get the unused rest again, at the beginning, with more behind it. After an error, the dataset does not agree with the stream.
-    pub fn apply(&mut self, input: &[u8]) -> Result<Applied, String> {
+    ///
+    /// `may_wait`: whether it goes on waiting for the journal's device, or for a checkpoint, for which it has waited so long.
+    pub fn apply(&mut self, input: &[u8], may_wait: &dyn Fn(Duration) -> bool) -> Result<Applied, String> {
         let mut applied = Applied::default();
         while let Some(first) = self.scanner.unit(&input[applied.bytes..])? {
-            self.wait_for_room()?;
+            if !self.wait_for_room(may_wait)? {
+                applied.full = Some(NO_ROOM);
+                self.scanner = Scanner::default();
+                return Ok(applied);
+            }
             let database = self.database;
             let _applying = Applying::begin(database);
             let portion_end = applied.bytes + PORTION_BYTES;
@@ -170,19 +178,21 @@ impl<'d> Applier<'d> {
         sent.map_err(|Broken| None)
     }
 
-    /// Waits while the journal's device is behind.
-    fn wait_for_room(&self) -> Result<(), String> {
+    /// Waits while the journal's device is behind, and while only a checkpoint can make room: what holds back a checkpoint must not wait for
+    /// it, and nothing is under way here. False: it may not wait longer.
+    fn wait_for_room(&self, may_wait: &dyn Fn(Duration) -> bool) -> Result<bool, String> {
+        let begun = Instant::now();
         loop {
             let log = self.database.files.journal.kept.lock().as_ref().map(|kept| std::sync::Arc::clone(&kept.log));
-            let Some(log) = log else { return Ok(()) };
+            let Some(log) = log else { return Ok(true) };
             if let Some(why) = log.failed() {
                 return Err(format!("the journal cannot be written: {why}"));
             }
-            if !log.is_behind() {
-                return Ok(());
+            if !log.is_behind() && !self.database.shard.store.waits_for_checkpoint() {
+                return Ok(true);
             }
-            if self.database.hub.is_closing.load(Relaxed) {
-                return Err("the database is being closed".to_owned());
+            if !may_wait(begun.elapsed()) {
+                return Ok(false);
             }
             std::thread::sleep(Duration::from_millis(1));
         }

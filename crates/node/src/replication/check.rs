@@ -145,6 +145,9 @@ fn check(database: &Database) -> Result<(), String> {
     if database.replication.failover.lock().is_some() {
         return Err("a failover is in progress".to_owned());
     }
+    if journaling.serving.is_on() && !journaling.serving.is_open() {
+        return Err("the copy does not serve any more".to_owned());
+    }
     tell(&Message::Digests { id, digests });
     Ok(())
 }

@@ -22,6 +22,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
@@ -90,6 +91,8 @@ impl Database {
 pub(super) struct Link {
     database: Arc<Database>,
     following: Arc<Following>,
+    /// The primary does not know the id that this stream had before its last one.
+    knows_not_before: AtomicBool,
 }
 
 /// The primary's answer to PSYNC.
@@ -121,7 +124,7 @@ enum Form {
 impl Link {
     /// Starts the thread that follows.
     pub(super) fn start(database: Arc<Database>, following: &Arc<Following>) -> Result<(), String> {
-        let link = Link { database, following: Arc::clone(following) };
+        let link = Link { database, following: Arc::clone(following), knows_not_before: AtomicBool::new(false) };
         let thread = std::thread::Builder::new().name("follow".into()).spawn(move || link.run());
         *following.thread.lock() = Some(thread.map_err(|error| format!("ERR cannot start a thread: {error}"))?);
         Ok(())
@@ -331,8 +334,11 @@ impl Link {
     fn psync(&self, wire: &mut Wire) -> Result<Answer, String> {
         let stream = &self.database.hub.dataset.journaling.stream;
         let mark = stream.mark().filter(|_| stream.is_on());
+        // A copy that took an epoch and added nothing in it has the stream of the epoch before it. A later primary may know only that.
+        let before = mark.as_ref().and_then(|mark| mark.second.filter(|(_, to)| *to >= mark.offset));
+        let before = before.filter(|_| self.following.shard.is_some() && !self.knows_not_before.load(Relaxed));
         let (id, next) = match &mark {
-            Some(mark) => (mark.id.to_string(), (mark.offset + 1).to_string()),
+            Some(mark) => (before.map_or(mark.id, |(id, _)| id).to_string(), (mark.offset + 1).to_string()),
             None => ("?".to_owned(), "-1".to_owned()),
         };
         let mut words = vec![&b"PSYNC"[..], id.as_bytes(), next.as_bytes()];
@@ -347,6 +353,11 @@ impl Link {
         }
         self.following.hands_over.fetch_and(!answer.starts_with('+'), Relaxed);
         let words: Vec<&str> = answer.split_ascii_whitespace().collect();
+        if before.is_some() && matches!(words[..], ["+FULLRESYNC", ..]) {
+            // It may know the newest id: it has followed this copy in that epoch, and has forgotten older ones.
+            self.knows_not_before.store(true, Relaxed);
+            return Err(bad());
+        }
         match words[..] {
             ["+FULLRESYNC", id, offset] | ["+FULLRESYNC", id, offset, _] => {
                 let id = id.parse().map_err(|_| bad())?;
@@ -796,6 +807,7 @@ impl Link {
 
     fn follow_stream(&self, wire: &mut Wire, applier: &mut Applier<'_>, pending: Option<Pending>) -> Result<(), Ended> {
         let (mut reports, is_new) = (Reports::default(), pending.is_some());
+        let may_wait = |waited| self.may_wait(waited);
         if let Some(mut pending) = pending {
             let mut input = Vec::new();
             // The primary waits for this before it sends its stream.
@@ -803,11 +815,11 @@ impl Link {
                 self.acknowledge(wire, &mut reports)?;
             }
             while pending.read(&mut input)? {
-                let applied = applier.apply(&input).map_err(Ended::Apply)?;
+                let applied = applier.apply(&input, &may_wait).map_err(Ended::Apply)?;
                 input.drain(..applied.bytes);
                 reports.note(&applied);
                 if let Some(why) = applied.full {
-                    return Err(Ended::Full(why));
+                    return self.is_full(why);
                 }
                 if self.following.command() != FollowerCommand::Promote {
                     self.acknowledge_if_due(wire, &mut reports)?;
@@ -819,11 +831,11 @@ impl Link {
             wire.put_back(input);
         }
         loop {
-            let applied = applier.apply(wire.input()).map_err(Ended::Apply)?;
+            let applied = applier.apply(wire.input(), &may_wait).map_err(Ended::Apply)?;
             wire.used(applied.bytes);
             reports.note(&applied);
             if let Some(why) = applied.full {
-                return Err(Ended::Full(why));
+                return self.is_full(why);
             }
             if wire.input().is_empty() && (applied.bytes > 0 || is_new) {
                 super::full::goes_on(&self.database, &self.following);
@@ -842,6 +854,20 @@ impl Link {
         }
     }
 
+    /// Whether what has arrived may wait so long for room in the journal. A promotion does not wait for a device that is full.
+    fn may_wait(&self, waited: Duration) -> bool {
+        match self.following.command() {
+            FollowerCommand::GoOn => !self.is_over(),
+            FollowerCommand::Stop => false,
+            FollowerCommand::Promote => waited < DRAIN_TIMEOUT && !self.database.hub.is_closing.load(Relaxed),
+        }
+    }
+
+    /// There is no room for the stream's next command. Whoever ends the thread did not wait for room.
+    fn is_full(&self, why: &'static str) -> Result<(), Ended> {
+        if self.is_over() { Ok(()) } else { Err(Ended::Full(why)) }
+    }
+
     /// Applies what has arrived, also if the primary is gone. A primary that is alive goes on sending: later bytes are not applied.
     fn drain(&self, wire: &mut Wire, applier: &mut Applier<'_>) -> Result<(), Ended> {
         let (begun, waiting, before) = (Instant::now(), wire.waiting_bytes(), wire.input().len());
@@ -852,7 +878,7 @@ impl Link {
                 break;
             }
         }
-        applier.apply(wire.input()).map(drop).map_err(Ended::Apply)
+        applier.apply(wire.input(), &|waited| self.may_wait(waited)).map(drop).map_err(Ended::Apply)
     }
 
     fn acknowledge_if_due(&self, wire: &mut Wire, reports: &mut Reports) -> Result<(), Ended> {

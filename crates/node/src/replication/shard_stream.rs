@@ -2,7 +2,7 @@
 //! received and not applied yet, with the thread that applies them. So what is acknowledged, and when, does not depend on what is applied.
 //! Never knows a connection.
 
-use super::apply::Applier;
+use super::apply::{Applier, NO_ROOM};
 use crate::database::Database;
 use cluster::failover::Heartbeat;
 use cluster::ids::Epoch;
@@ -14,6 +14,10 @@ use store::Admission;
 
 /// How often a copy without room looks whether there is some.
 const LOOK: Duration = Duration::from_millis(20);
+/// A copy that waits longer for its journal or for a checkpoint has no room: while it acknowledges, it would hold up every write.
+const WAIT_MAX: Duration = Duration::from_millis(500);
+/// Whoever ends the copy's role lets it wait so long: a device that is only slow makes room by then, and what is given up was acknowledged.
+const LAST_WAIT_MAX: Duration = Duration::from_secs(5);
 /// The line of a frame is shorter.
 const LINE_BYTES_MAX: usize = 128;
 
@@ -154,26 +158,39 @@ impl Inbox {
         input: &mut Vec<u8>,
         may_wait: &dyn Fn() -> bool,
     ) -> Result<(), String> {
+        let may_wait_on = |waited: Duration| {
+            if waited > WAIT_MAX {
+                self.note_full(database, NO_ROOM);
+            }
+            waited <= LAST_WAIT_MAX || may_wait()
+        };
         loop {
-            let applied = applier.apply(input)?;
+            let applied = applier.apply(input, &may_wait_on)?;
             input.drain(..applied.bytes);
             self.missed_check.fetch_or(applied.missed_check, Relaxed);
             let Some(why) = applied.full else {
                 self.is_full.store(false, Relaxed);
                 return Ok(());
             };
-            if !self.is_full.swap(true, Relaxed) {
-                tracing::error!(
-                    "database '{}': there is no room for what its primary sends: {why}. It leaves the shard's in-sync set until there is",
-                    database.name()
-                );
-            }
-            while database.shard.store.admission() == Admission::Full {
+            self.note_full(database, why);
+            loop {
                 if !may_wait() {
                     return Err(why.to_owned());
                 }
+                if database.shard.store.admission() != Admission::Full {
+                    break;
+                }
                 std::thread::sleep(LOOK);
             }
+        }
+    }
+
+    fn note_full(&self, database: &Database, why: &str) {
+        if !self.is_full.swap(true, Relaxed) {
+            tracing::error!(
+                "database '{}': there is no room for what its primary sends: {why}. It leaves the shard's in-sync set until there is",
+                database.name()
+            );
         }
     }
 }

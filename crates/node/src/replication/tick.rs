@@ -2,6 +2,8 @@
 //! that keep up. Never knows a connection.
 
 use crate::database::Database;
+use crate::role::NOTHING_APPLIES;
+use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl Database {
@@ -10,8 +12,21 @@ impl Database {
         self.hub.clients.end_where(|client_info| client_info.is_replica.load(Relaxed));
     }
 
+    /// The commands of a primary that are under way here may wait for the journal. Until they have run, no checkpoint is cut, and a journal
+    /// whose files are full gets room only by a checkpoint. So it gets a file for them, as it does for a checkpoint.
+    fn let_applying_end(&self) {
+        if self.replication.applies_from.load(Relaxed) == NOTHING_APPLIES {
+            return;
+        }
+        let log = self.files.journal.kept.lock().as_ref().map(|kept| Arc::clone(&kept.log));
+        if let Some(log) = log.filter(|log| log.is_behind()) {
+            log.demand(log.position());
+        }
+    }
+
     /// Called several times a second.
     pub(crate) fn tick_replicas(&self, now_ms: u64) {
+        self.let_applying_end();
         let (config, links) = (self.hub.config.snapshot(), &self.hub.dataset.links);
         let (settings, timeout_ms) = (&config.primary, u64::from(config.replica.timeout_s) * 1000);
         let wanted = settings.replicas_min;

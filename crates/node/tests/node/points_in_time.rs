@@ -26,7 +26,7 @@ fn moment(client: &mut Client) -> u64 {
 }
 
 /// Writes a checkpoint, before which the journal is archived.
-fn rewrite(client: &mut Client) {
+pub fn rewrite(client: &mut Client) {
     client.run("BGREWRITEAOF");
     eventually("the checkpoint is written", || client.info("persistence", "aof_rewrite_in_progress") == "0");
     assert_eq!(client.info("persistence", "aof_last_bgrewrite_status"), "ok");

@@ -794,3 +794,74 @@ fn the_last_of_several_roles_holds() {
         assert_eq!(client.run("SET k v"), "OK");
     }
 }
+
+/// A set of 30 MB, all of it in RAM. Half of the RAM for objects is less.
+fn add_large_set(client: &mut Client) {
+    for batch in 0..60 {
+        let members: Vec<String> = (0..500).map(|n| format!("{:01000}", batch * 500 + n)).collect();
+        let words: Vec<&[u8]> =
+            [&b"SADD"[..], b"set"].into_iter().chain(members.iter().map(String::as_bytes)).collect();
+        assert_eq!(client.words(&words), "(integer) 500");
+    }
+}
+
+const LITTLE_RAM: [(&str, &str); 4] =
+    [("memory-limit", "400mb"), ("ram-limit", "64mb"), ("flash-path", "flash"), ("flash-segment-size", "1mb")];
+
+/// The replica had the set on flash, and refused what needs all of it: the copy was missing there.
+#[test]
+fn a_replica_copies_a_set_that_its_ram_does_not_leave_room_for() {
+    let primary = node(&[("memory-limit", "400mb")]);
+    let replica = node(&[&LITTLE_RAM[..], &[("debug-tier-mode", "cold")]].concat());
+    let (mut of_primary, mut of_replica) = (primary.connect(), replica.connect());
+    follow(&mut of_replica, primary.port);
+    add_large_set(&mut of_primary);
+    has_everything(&mut of_primary, &mut of_replica);
+    for (lines, copies) in [(&["COPY set alone"][..], 2), (&["MULTI", "COPY set in:transaction", "EXEC"], 3)] {
+        for line in lines {
+            assert!(!of_primary.run(line).starts_with("(error)"));
+        }
+        has_everything(&mut of_primary, &mut of_replica);
+        assert_eq!(of_replica.run("DBSIZE"), format!("(integer) {copies}"));
+        are_same(&mut of_primary, &mut of_replica);
+    }
+}
+
+/// Recovery refused to start for such a command, and left it out without a word if it was in a transaction.
+#[test]
+fn a_recovery_copies_a_set_that_the_ram_does_not_leave_room_for() {
+    let directives = [&LITTLE_RAM[..], &[JOURNAL, ("enable-debug-command", "yes")]].concat();
+    for lines in [&["COPY set copy"][..], &["MULTI", "COPY set copy", "SET k 1", "EXEC"]] {
+        let node = Node::start(&directives);
+        let mut client = node.connect();
+        add_large_set(&mut client);
+        assert_eq!(client.run("CONFIG SET debug-tier-mode cold"), "OK");
+        crate::points_in_time::rewrite(&mut client);
+        // As if the primary had it in RAM: the limit is higher when the command runs.
+        assert_eq!(client.run("CONFIG SET ram-limit 300mb debug-tier-mode off"), "OK");
+        for line in lines {
+            let reply = client.run(line);
+            assert!(!reply.contains("(error)"), "{reply}");
+        }
+        assert_eq!(client.run("WAITAOF 1 0 10000"), "1) (integer) 1\n2) (integer) 0");
+        drop(client);
+        let node = crate::persist::kill(node, &directives);
+        let mut client = crate::persist::loaded(&node);
+        assert_eq!(client.run("SCARD copy"), "(integer) 30000", "{lines:?}");
+    }
+}
+
+/// The replies of what a replica applies count for no client. A script's writes ended the replica's own connection, and it took the whole
+/// dataset anew, again and again.
+#[test]
+fn the_limits_of_clients_output_do_not_end_what_a_replica_applies() {
+    let nodes = [node(&[]), node(&[("client-output-buffer-limit", "normal 1mb 0 0")])];
+    let [mut primary, mut replica] = [nodes[0].connect(), nodes[1].connect()];
+    follow(&mut replica, nodes[0].port);
+    assert_eq!(primary.words(&[b"SET", b"large", &vec![b'v'; 3 << 20]]), "OK");
+    let script = "for n = 1, 300000 do redis.call('SET', KEYS[1], n) end return 1";
+    assert_eq!(primary.words(&[b"EVAL", script.as_bytes(), b"1", b"k"]), "(integer) 1");
+    has_everything(&mut primary, &mut replica);
+    are_same(&mut primary, &mut replica);
+    assert_eq!(primary.info("stats", "sync_full"), "1");
+}

@@ -8,6 +8,7 @@ use crate::kept_flash::new_checkpoint;
 use cluster::failover::{Duty, Standing, duty};
 use cluster::ids::{CopyNumber, Epoch, Incarnation, NodeId, ShardUid};
 use cluster::records::{Assignment, Member, ShardRecord, Unknown};
+use flintkv_tests::Random;
 use node::{
     BootClock, CopyHost, CopyMemory, CopyRole, CopyStatus, PrimaryAddress, Requirements, Role, SessionStream,
     ShardCopy, Term,
@@ -749,6 +750,67 @@ fn a_copy_that_dies_while_it_is_promoted_loses_nothing() {
         let (mut client, _) = shard.connect(primary);
         assert_eq!(client.run("RPUSH list 51"), "(integer) 51", "step {step}");
     }
+}
+
+/// It asked for the stream of its own epoch, which no other copy knows.
+#[test]
+fn a_copy_that_took_an_epoch_in_which_nobody_followed_needs_no_whole_dataset() {
+    let mut shard = shard("everysec", "sync 1");
+    shard.is_whole(&[0, 1, 2]);
+    let (mut client, _) = shard.connect(0);
+    for value in 1..=50 {
+        assert_eq!(client.run(&format!("RPUSH list {value}")), format!("(integer) {value}"));
+    }
+    shard.kill(0);
+    // The third copy does not hear of the second one's epoch.
+    shard.away = vec![2];
+    shard.name(1);
+    shard.until("the second takes the epoch", |shard| shard.is(1, "serves false"));
+    shard.away = vec![1];
+    shard.name(2);
+    let second = shard.standing(1).me;
+    shard.record.in_sync.push(second);
+    shard.record.in_sync.sort_by_key(|member| member.copy);
+    shard.until("the third takes the epoch", |shard| shard.is(2, "serves false"));
+    shard.away = Vec::new();
+    shard.is_whole(&[1, 2]);
+    assert_eq!(client_of(&mut shard, 2).info("stats", "sync_full"), "0");
+    let (mut client, _) = shard.connect(2);
+    assert_eq!(client.run("RPUSH list 51"), "(integer) 51");
+}
+
+/// Its file system is full. It went on acknowledging heartbeats, so every write of the shard waited for it, and nothing ended it.
+#[test]
+fn a_copy_whose_journal_has_no_room_leaves_the_set_and_can_be_closed() {
+    let mut shard = shard_of("80 60", "everysec", "sync 1");
+    shard.is_whole(&[0, 1, 2]);
+    let folder = shard.places[2].directory.path().join(NAME).join("flintkv.journal");
+    shard.kill(2);
+    std::fs::remove_file(folder.join("journal-0001")).unwrap();
+    // Neither a file of the journal nor a checkpoint can be made where a folder is.
+    let made = (0..10).map(|number| format!("journal-{number:04}.new")).chain(["base.new".to_owned()]);
+    let made: Vec<PathBuf> = made.map(|name| folder.join(name)).collect();
+    made.iter().for_each(|path| std::fs::create_dir(path).unwrap());
+    shard.start(2);
+    shard.has_joined(2);
+    let (mut client, _) = shard.connect(0);
+    let writing = std::thread::spawn(move || {
+        // The journal compresses its records.
+        let mut random = Random::new(7);
+        let value: Vec<u8> = (0..1 << 20).map(|_| random.below(256) as u8).collect();
+        for number in 0..90 {
+            assert_eq!(client.words(&[b"SET", format!("large:{}", number % 3).as_bytes(), &value]), "OK");
+        }
+    });
+    shard.until("the copy without room leaves the set", |shard| shard.in_sync() == [0, 1]);
+    shard.until("the writes go on", |_| writing.is_finished());
+    writing.join().unwrap();
+    // It waits for room, and can be stopped.
+    assert_eq!(shard.run(2, &format!("copy close {NAME}")), "done");
+    shard.kill(2);
+    made.iter().for_each(|path| std::fs::remove_dir(path).unwrap());
+    shard.start(2);
+    shard.is_whole(&[0, 1, 2]);
 }
 
 /// A shard whose first copy has writes that no other copy has, as [`Shard::part`] leaves it.

@@ -98,6 +98,8 @@ pub struct Keyspace<'s> {
     rehearses: bool,
     /// Random commands choose their members at run time, so this rehearsal records nothing.
     blind: bool,
+    /// See [`Keyspace::take_whole`].
+    takes_whole: bool,
     /// The handler has changed something.
     wrote: bool,
     /// The reason of the changes, if they are not those of an ordinary command.
@@ -138,6 +140,7 @@ impl<'s> Keyspace<'s> {
             at_once: held.is_inner(),
             rehearses: false,
             blind: false,
+            takes_whole: false,
             wrote: false,
             why: None,
             stated: false,
@@ -257,6 +260,12 @@ impl<'s> Keyspace<'s> {
     #[inline]
     pub fn expire_nothing(&mut self) {
         self.now_ms = 0;
+    }
+
+    /// Lets this command have as much of a value in RAM at once as it needs: it has run elsewhere, or earlier, and must run here too.
+    #[inline]
+    pub fn take_whole(&mut self) {
+        self.takes_whole = true;
     }
 
     /// Fields of hashes that have expired by this time stay where they are, and this command must not see them. `None`: the look-up
@@ -551,8 +560,9 @@ impl<'s> Keyspace<'s> {
         Ok(found)
     }
 
-    /// Records the reads of wanted parts that are not in RAM. Inside a transaction or script, reads them at once. Refuses parts that
-    /// would take more than half of the RAM for objects.
+    /// Records the reads of wanted parts that are not in RAM. Inside a transaction or script, reads them at once. Parts that would
+    /// take more than half of the RAM for objects are refused, or read at once if the command must run: if it waited, they
+    /// could leave RAM as fast as they come.
     #[cold]
     fn bring(&mut self, key: &Key<'_>, slot: Slot, want: Want<'_>) -> Result<(), Cold> {
         let mut object = self.held.get(key.hash.stripe()).database_mut(self.table_id).table.entry_mut(slot).hot_mut();
@@ -568,14 +578,15 @@ impl<'s> Keyspace<'s> {
                 return Ok(());
             }
             let bytes = absent.iter().map(|part| part.bytes).sum();
-            if bytes > self.store.tier.budget() / 2 {
+            let is_much = bytes > self.store.tier.budget() / 2;
+            if is_much && !self.takes_whole {
                 self.stopped = true;
                 if !self.rehearses {
                     self.resume.failed = Some(ReadError::NotWhole { bytes });
                 }
                 return Err(Cold);
             }
-            if !self.at_once {
+            if !self.at_once && !is_much {
                 debug_assert!(!self.wrote, "a handler's reads come before its first write");
                 self.stopped = true;
                 if self.blind {
