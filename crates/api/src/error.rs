@@ -1,6 +1,5 @@
 //! Owns the format of every error: a code for programs, a message and a hint for people. Never knows a route.
 
-use crate::auth::Role;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -64,9 +63,8 @@ impl ApiError {
     }
 
     /// The user's role is too low.
-    pub fn role(needed: Role, user: &str, role: Role) -> ApiError {
-        ApiError::forbidden(format!("this needs the role {}, and {user} is {}", needed.name(), role.name()))
-            .hint("ask an administrator")
+    pub fn role(needed: &str, user: &str, role: &str) -> ApiError {
+        ApiError::forbidden(format!("this needs the role {needed}, and {user} is {role}")).hint("ask an administrator")
     }
 
     /// The user's password was chosen by somebody else and must be changed first.

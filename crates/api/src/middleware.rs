@@ -81,7 +81,7 @@ async fn admitted(
     if let Some(role) = route.role {
         let who = logged_in(who.as_ref())?;
         if who.role < role {
-            let error = ApiError::role(role, &who.name, who.role);
+            let error = ApiError::role(role.name(), &who.name, who.role.name());
             return Err(turned_away(&app, route, who, peer, &parts, error));
         }
         if !route.path.starts_with(SESSION)

@@ -198,9 +198,11 @@ fn damage_is_told_with_its_place() {
     assert!(cut.starts_with("key '") && cut.contains("': the file ends too early"), "{cut}");
     let unknown = read(&file("REDIS0010", b"\0\x01k\x01v\x1f")).unwrap_err().to_string();
     assert!(unknown.contains("byte 15: a record of the unknown type 31"), "{unknown}");
-    // A length of 2^60 bytes ends with the input; nothing is allocated for it.
-    let huge = file("REDIS0010", b"\0\x81\x10\0\0\0\0\0\0\0k");
+    // A length of 2^31 bytes ends with the input, and nothing is allocated for it; one of 2^60 bytes is none.
+    let huge = file("REDIS0010", b"\0\x81\0\0\0\0\x80\0\0\0k");
     assert!(matches!(read(&huge), Err(Error::Truncated { .. })));
+    let huge = file("REDIS0010", b"\0\x81\x10\0\0\0\0\0\0\0k");
+    assert!(read(&huge).unwrap_err().to_string().ends_with("its length is damaged"));
     let huge = file("REDIS0010", b"\x01\x01l\x81\x10\0\0\0\0\0\0\0\x01a");
     assert!(read(&huge).is_err());
 }

@@ -573,7 +573,7 @@ fn a_full_flash_evicts_when_the_policy_says_so() {
 #[test]
 fn the_space_of_expired_cold_keys_is_freed_without_reading_each_key() {
     let mut node = Node::new(7, 400 << 10, 8 << 20, Codec::None, Policy::NoEviction);
-    for key in 0..6_000u64 {
+    for key in 0..8_000u64 {
         assert!(node.make_room());
         let expiry = Some(node.now_ms + 60_000);
         node.run(0, &[&key.to_le_bytes()], |ks, keys| {

@@ -404,7 +404,7 @@ fn change(cx: &Cx) -> Result<Reply, ApiError> {
     cx.note(database.name(), changed.clone());
     // Its own keys are lost when it follows another server, so this needs what POST …/replicate and …/promote need.
     if change.replica_of.is_some() && cx.role() < Role::Admin {
-        return Err(ApiError::role(Role::Admin, &cx.user(), cx.role()));
+        return Err(ApiError::role(Role::Admin.name(), &cx.user(), cx.role().name()));
     }
     if cx.flag("dry_run")? {
         cx.unaudited();

@@ -166,34 +166,3 @@ fn a_node_killed_while_it_shrinks_starts_again() {
     (0..again.versions.len()).for_each(|at| again.check(&mut client, at));
     drop(keys);
 }
-
-/// A size that CONFIG SET refuses comes with the next start, if it is written in the configuration. The values are served all the same.
-#[test]
-fn a_start_with_too_small_a_flash_serves_what_is_there() {
-    let (directory, port) = (tempfile::tempdir().unwrap(), free_port());
-    let start = |memory_limit: &str| {
-        let directives = [
-            ("dir", directory.path().to_str().unwrap()),
-            ("flash-path", directory.path().to_str().unwrap()),
-            ("memory-limit", memory_limit),
-            ("ram-limit", "40mb"),
-            ("flash-compression", "none"),
-            ("appendonly", "yes"),
-        ];
-        Node::try_start(port, &directives).expect("the node starts")
-    };
-    let mut node = start("136mb");
-    let mut client = node.connect();
-    let keys = Keys::new(&mut client, 0, 40_000);
-    assert_eq!(client.run("BGREWRITEAOF"), "Background append only file rewriting started");
-    eventually("the checkpoint is there", || client.info("persistence", "aof_rewrite_in_progress") == "0");
-    let before = file_mb(directory.path(), port);
-    node.signal(libc::SIGKILL);
-    node.ended();
-    let node = start("58mb");
-    let mut client = node.connect();
-    eventually("the dataset is loaded", || client.info("persistence", "loading") == "0");
-    (0..keys.versions.len()).step_by(97).for_each(|at| keys.check(&mut client, at));
-    assert_eq!(client.run("CONFIG GET memory-limit"), format!("1) \"memory-limit\"\n2) \"{}\"", 58 * MB));
-    assert_eq!(file_mb(directory.path(), port), before);
-}
