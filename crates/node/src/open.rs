@@ -21,7 +21,7 @@ use engine::{
 use flash::lock;
 use parking_lot::Mutex;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak, mpsc};
 use std::time::{Duration, Instant};
@@ -233,24 +233,24 @@ pub fn delete_files(database: &Database) -> Result<(), String> {
 
 /// As [`delete_files`], of a database that is not open. Nothing is read, because its files may be damaged.
 pub fn remove_files(name: &str, config: &Config) -> Result<(), String> {
+    let logs = config.flash_paths.iter().map(|path| path.join(log_name(name, config)));
+    let logs: Vec<PathBuf> = logs.filter(|log| log.exists()).collect();
+    // A thread may still be loading it, or saving it, and has the log meanwhile. It must not go on in a directory that is removed.
+    let _locked = logs.iter().map(|log| lock_log(log)).collect::<Result<Vec<_>, String>>()?;
     persist::remove(name, &config.redis_files)?;
-    for path in &config.flash_paths {
-        remove_log(&path.join(log_name(name, config)))?;
+    for log in &logs {
+        std::fs::remove_file(log).map_err(|error| files::about(log, error))?;
     }
     files::retire_dump(name, &config.redis_files);
     Ok(())
 }
 
-/// Removes a file of the log on flash, if no process uses it.
-fn remove_log(file: &Path) -> Result<(), String> {
-    if !file.exists() {
-        return Ok(());
-    }
-    let _locked = lock::exclusive(file).map_err(|refused| match refused {
+/// Waits for the process that uses a file of the log on flash, if it is ending.
+fn lock_log(file: &Path) -> Result<lock::Locked, String> {
+    lock::exclusive(file).map_err(|refused| match refused {
         lock::Refused::InUse(holder) => files::about(file, format!("it is in use by {holder}")),
         lock::Refused::Io { source, .. } => files::about(file, source),
-    })?;
-    std::fs::remove_file(file).map_err(|error| files::about(file, error))
+    })
 }
 
 /// This database's share of the process's resident bytes.
